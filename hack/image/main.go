@@ -89,8 +89,8 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s %s %s\n", out, digest, strings.Join(i.Names, " ")) //nolint:forbidigo // this line is the program's output
-	return nil
+	_, err = fmt.Fprintln(os.Stdout, out, digest, strings.Join(i.Names, " "))
+	return err
 }
 
 // sourceDate is the time that reproducible builds agree on: seconds since 1970,
