@@ -1,0 +1,25 @@
+package vfs
+
+import (
+	"errors"
+	"math"
+	"os"
+	"syscall"
+)
+
+// lockFile takes a BSD lock: it excludes our own processes, not Kafka's, whose Java lock is another kind.
+func lockFile(f *os.File) error {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
+
+func freeSpace(dir string) (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(min(st.Bavail*uint64(st.Bsize), math.MaxInt64)), nil
+}

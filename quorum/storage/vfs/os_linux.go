@@ -1,0 +1,30 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"syscall"
+)
+
+// fOFDSetLock is F_OFD_SETLK of fcntl(2), which package syscall does not name.
+const fOFDSetLock = 37
+
+// lockFile takes an open file description lock. Java's FileChannel.lock is a POSIX record lock, which conflicts with it:
+// a Kafka process and ours exclude each other. Unlike a POSIX lock it also excludes a second holder in this process.
+func lockFile(f *os.File) error {
+	err := syscall.FcntlFlock(f.Fd(), fOFDSetLock, &syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart})
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
+		return ErrLocked
+	}
+	return err
+}
+
+func freeSpace(dir string) (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(min(st.Bavail*uint64(st.Bsize), math.MaxInt64)), nil
+}
