@@ -55,6 +55,8 @@ const (
 	ReasonSafe = "Safe"
 	// ReasonNoLeader: no voter answers, or none of them knows a leader.
 	ReasonNoLeader = "NoLeader"
+	// ReasonViewStale: the quorum's view is older than two seconds.
+	ReasonViewStale = "ViewStale"
 	// ReasonLeaderNotConfirmed: fewer than a majority of voters name the same leader in the same epoch.
 	ReasonLeaderNotConfirmed = "LeaderNotConfirmed"
 	// ReasonLeaderNotCommitting: the leader has not yet committed anything in its epoch.
@@ -139,7 +141,7 @@ const (
 	AnnotationClusterID = "kraft-operator.io/cluster-id"
 	// AnnotationDirectoryID is on initial claims: the directory id that format writes.
 	AnnotationDirectoryID = "kraft-operator.io/directory-id"
-	// AnnotationInitialVoters is on initial claims: the whole planned voter set, as JSON.
+	// AnnotationInitialVoters is on every claim: the whole planned voter set, as JSON.
 	AnnotationInitialVoters = "kraft-operator.io/initial-voters"
 	// AnnotationImage is on claims: the pinned image of the identity record.
 	AnnotationImage = "kraft-operator.io/image"
@@ -151,8 +153,6 @@ const (
 	AnnotationSeal = "kraft-operator.io/seal"
 	// AnnotationClaimUID is on format Pods: the UID of the claim at the time the Pod was made.
 	AnnotationClaimUID = "kraft-operator.io/claim-uid"
-	// AnnotationHash is on shared objects: the hash of what was rendered, so that defaulted fields are no drift.
-	AnnotationHash = "kraft-operator.io/rendered-hash"
 )
 
 // PoolVoters and PoolObservers are the values of LabelPool.

@@ -155,6 +155,9 @@ type RolloutStatus struct {
 	// LeaderChanges seen during this roll, the handoff included.
 	// +optional
 	LeaderChanges int32 `json:"leaderChanges,omitempty"`
+	// Epoch is the last one that was looked at for LeaderChanges.
+	// +optional
+	Epoch int32 `json:"epoch,omitempty"`
 	// LastLeaderChange is when the last of them was seen.
 	// +optional
 	LastLeaderChange *metav1.Time `json:"lastLeaderChange,omitempty"`

@@ -55,7 +55,7 @@ type (
 		NodeID    int32
 		ClusterID string
 		Image     string
-		Initial   []InitialVoter // the whole planned set if this claim is one of it; nil: it never formats
+		Initial   []InitialVoter // the planned first voter set, on every claim; see Claim.Initial
 	}
 	// OwnClaim adds or removes the owner reference, as storage.whenDeleted asks. Fence: UID.
 	OwnClaim struct {

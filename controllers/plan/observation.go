@@ -27,7 +27,7 @@ type Observation struct {
 
 	View    *View    // nil: no voter answered
 	Handoff *Handoff // the newest handoff that the quorum tells of (/v1/status), nil: none
-	Memory  Memory   // what facts can't tell; from status.rollout, through Remember
+	Memory  Memory   // what facts can't tell; from status.rollout, written back by Remember
 }
 
 // Want is the custom resource with its defaults resolved (v1alpha1.Resolve) and names derived from it.
@@ -80,8 +80,10 @@ type Claim struct {
 	NodeID int32
 
 	ClusterID string
-	Image     string         // pinned image of the identity record, so that the record can be rebuilt
-	Initial   []InitialVoter // the planned voter set, without claim UIDs; nil on a claim that was never initial
+	Image     string // pinned image of the identity record, so that the record can be rebuilt
+	// Initial is the planned first voter set, without claim UIDs. Every claim carries it, an observer's too, so that
+	// any of them is enough to rebuild the record; only those named in it may be formatted as initial voters.
+	Initial []InitialVoter
 	// FormattedFor is the claim UID for which a successful format was recorded, "" for none. Another UID than the
 	// claim's own means a restored or cloned object.
 	FormattedFor types.UID
@@ -232,12 +234,13 @@ type Handoff struct {
 // Memory is what facts can't tell. It lives in status.rollout; losing it costs a second chance to a flapping
 // leadership and a second handoff attempt without back-off, nothing else.
 type Memory struct {
-	// LeaderChanges counts changes of leader that were seen during this roll, handoffs included.
-	LeaderChanges    int32
+	Revision      string // that the counts below speak of: a new spec starts anew
+	LeaderChanges int32  // changes of epoch that were seen during this roll, the handoff's included
+	Epoch         int32  // the last one seen, 0: none yet
+	// LastLeaderChange is when that epoch was seen first.
 	LastLeaderChange time.Time
-	Leader           int32 // the last leader seen, -1 none
 	// HandoffFailures counts failed attempts since the last success, for the back-off.
 	HandoffFailures int32
-	LastHandoffID   string // the last ended handoff that was counted
-	LastHandoffEnd  time.Time
+	LastHandoffID   string    // the last ended handoff that was counted
+	LastHandoffEnd  time.Time // when it was counted
 }
