@@ -1,0 +1,162 @@
+//go:build interop
+
+package interop
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// quorumBinary is the program under test, built once.
+var quorumBinary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "kraft-interop-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		quorumBinary = filepath.Join(dir, "quorum")
+		if out, err := exec.Command("go", "build", "-o", quorumBinary, "../../quorum").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build ./quorum: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// program is a command line before its arguments.
+type program []string
+
+func quorum() program { return program{quorumBinary} }
+
+// kafka is a class of Apache Kafka. The test is skipped where its jars could not be had.
+func kafka(t *testing.T, class string) program {
+	t.Helper()
+	lib := os.Getenv("KAFKA_LIB")
+	if lib == "" {
+		t.Skip("no Apache Kafka: make interop gathers it where there are java and mvn")
+	}
+	return program{
+		"java", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", lib + "/*", class,
+	}
+}
+
+// output runs the program to its end and returns what it wrote; it has to succeed.
+func (p program) output(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	all := append(p[1:len(p):len(p)], args...)
+	var stderr bytes.Buffer
+	c := exec.CommandContext(ctx, p[0], all...)
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(p[0]), strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return string(out)
+}
+
+// process is a program that runs beside the test, in a directory's log file.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+// start starts the program; the end of the test kills it, and a failed test shows the end of its log.
+func (p program) start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), name+".log")
+	f, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.Command(p[0], append(p[1:len(p):len(p)], args...)...)
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started := &process{name: name, cmd: cmd, log: log, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // a killed process has no error of interest
+		close(started.done)
+	}()
+	t.Cleanup(func() {
+		started.signal(syscall.SIGKILL)
+		if t.Failed() {
+			text := started.text()
+			t.Logf("the end of %s's log:\n%s", name, text[max(0, len(text)-3000):])
+		}
+	})
+	return started
+}
+
+// signal sends the signal and waits for the process to end.
+func (p *process) signal(s syscall.Signal) {
+	_ = p.cmd.Process.Signal(s) // it may have ended already
+	<-p.done
+}
+
+// text is all that it wrote so far.
+func (p *process) text() string {
+	b, _ := os.ReadFile(p.log)
+	return string(b)
+}
+
+// eventually polls until the condition holds; it says what it waits for while it does not.
+func eventually(t *testing.T, patience time.Duration, missing func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		what := missing()
+		if what == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still waiting for %s", patience, what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// freePorts returns ports that were free a moment ago.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
+
+// writeFile writes lines into a new file of the test and returns its name.
+func writeFile(t *testing.T, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
