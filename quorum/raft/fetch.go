@@ -1,0 +1,253 @@
+package raft
+
+// followerState is what a replica keeps while it follows one leader.
+type followerState struct {
+	epoch   Epoch
+	timeout Instant       // fetch timer: voters campaign when it ends
+	cause   electionCause // what a campaign started by it would be called
+	// hasFetched: the leader answered us, so we refuse pre-votes (KIP-996). A sign that it is gone clears it.
+	hasFetched bool
+	failover   bool    // fast failover was used up in this epoch
+	update     Instant // when UpdateRaftVoter may be sent (again)
+	updated    bool    // this leader knows our endpoints
+}
+
+// fetchState paces fetching, whoever it goes to. At most one Fetch is in flight in total.
+type fetchState struct {
+	to          NodeID
+	correlation Correlation // in flight; 0: none
+	epoch       Epoch       // of the request in flight
+	misses      int         // fetches in a row that brought nothing
+	notBefore   Instant
+	stalled     bool // observer only: the next batch does not fit beside what is unsynced
+}
+
+// fetchTimeout draws when a silent leader is given up. Below the disk reserve a replica lets others go first.
+func (n *Node) fetchTimeout() Instant {
+	t := n.cfg.FetchTimeout
+	if n.belowReserve {
+		t *= 2
+	}
+	return n.now.Add(t)
+}
+
+// sendFetch sends the next Fetch as soon as it may: a Fetch offset is an acknowledgement, so the log must be durable up to
+// it, unless this replica can never be a voter.
+func (n *Node) sendFetch() {
+	f := &n.fetch
+	if f.correlation != 0 {
+		c := n.conn(f.to)
+		if c.correlation == f.correlation && n.now < c.timeout {
+			n.wake(c.timeout)
+			return
+		}
+		c.correlation, c.request = 0, nil
+		f.correlation = 0
+		n.backOff(c)
+		n.fetchMissed(f.misses > 0)
+	}
+	if n.sendUpdateVoter() {
+		return
+	}
+	if n.flushed < n.log.end && (!n.cfg.ObserverOnly || n.isVoter || f.stalled) {
+		return // Flushed comes
+	}
+	f.stalled = false
+	if n.now < f.notBefore {
+		n.wake(f.notBefore)
+		return
+	}
+	c, e, ok := n.fetchTarget()
+	if !ok {
+		return
+	}
+	f.to, f.epoch = c.id, n.state.Epoch
+	n.transmit(c, e, FetchRequest{
+		ClusterID: n.clusterID, Replica: n.cfg.Self, Epoch: n.state.Epoch,
+		Offset: n.log.end, LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: n.highWatermark,
+		MaxWait: n.cfg.FetchMaxWait, MaxBytes: n.cfg.FetchMaxBytes, BelowReserve: n.belowReserve,
+	})
+	f.correlation = c.correlation
+}
+
+// fetchTarget is the leader, if it is known and not failing, else a random bootstrap server: any replica tells who leads.
+func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
+	if n.role == Follower {
+		if e, ok := Find(n.leaderEndpoints, n.cfg.Listener); ok {
+			c := n.conn(n.state.Leader)
+			if n.idle(c) {
+				return c, e, true
+			}
+			if c.correlation != 0 {
+				return nil, Endpoint{}, false // one request in flight: wait for its outcome
+			}
+		}
+	}
+	servers := n.cfg.Bootstrap
+	if len(servers) == 0 {
+		return nil, Endpoint{}, false
+	}
+	first := n.cfg.Rand.IntN(len(servers))
+	for i := range servers {
+		s := servers[(first+i)%len(servers)]
+		if c := n.conn(s.ID); n.idle(c) {
+			return c, Endpoint{Name: n.cfg.Listener, Host: s.Host, Port: s.Port}, true
+		}
+	}
+	return nil, Endpoint{}, false
+}
+
+// fetchMissed paces a replica whose fetch brought nothing new. The first failure of the leader is followed by a try at a
+// bootstrap server at once; after that each miss waits a little longer.
+func (n *Node) fetchMissed(wait bool) {
+	f := &n.fetch
+	f.misses++
+	if wait {
+		f.notBefore = n.now.Add(n.backoff(f.misses))
+	}
+}
+
+func (n *Node) onFetchFailure(c *conn, failure Failure) {
+	again := n.fetch.misses > 0
+	n.fetch.correlation = 0
+	n.fetchMissed(again)
+	if failure == Refused && n.role == Follower && c.id == n.state.Leader {
+		n.leaderGone()
+	}
+}
+
+// onConnectionLost serves fast failover only.
+func (n *Node) onConnectionLost(l ConnectionLost) {
+	if l.Refused && n.role == Follower && l.Peer == n.state.Leader {
+		n.leaderGone()
+	}
+}
+
+// leaderGone starts fast failover: the leader's process has ended and nothing listens in its place. Voters start by rank,
+// so that one of them is through before the next begins. Once an epoch: a leader that only we cannot reach stays leader.
+func (n *Node) leaderGone() {
+	f := &n.follower
+	if f.failover {
+		return
+	}
+	f.failover = true
+	f.hasFetched = false
+	if !n.isVoter {
+		return
+	}
+	f.cause = causeFailover
+	n.campaign.retries = fastRetries
+	delay := n.cfg.RetryBackoff
+	f.timeout = min(f.timeout, n.now+Instant(n.rank())*Instant(delay))
+	if n.mayElect() && n.now >= f.timeout {
+		n.becomeProspective(causeFailover)
+	}
+}
+
+func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse) {
+	if n.fetch.correlation != correlation {
+		return
+	}
+	n.fetch.correlation = 0
+	role, epoch, leader := n.role, n.state.Epoch, n.state.Leader
+	if !n.onCommon(c, &r.Header) {
+		if n.role != role || n.state.Epoch != epoch || n.ready.Fatal != nil {
+			return // it brought news
+		}
+		if r.Error == NotLeaderOrFollower && role == Follower && c.id == leader && r.Epoch == epoch {
+			// Our leader serves this epoch no more. We stop trusting it, and do not run after it.
+			n.follower.hasFetched = false
+			n.follower.cause = causeResign
+			n.backOff(c)
+		}
+		n.fetchMissed(true)
+		return
+	}
+	if n.role != role || n.state.Epoch != epoch {
+		return // a bootstrap server turned out to be the leader: the next Fetch goes to it under its own id
+	}
+	if n.role != Follower {
+		n.fetchMissed(true)
+		return
+	}
+	switch {
+	case r.Error != NoError:
+		n.backOff(c)
+		n.fetchMissed(true)
+		return
+	case r.Snapshot != nil:
+		n.needSnapshot = r.Snapshot
+		n.fetchMissed(true)
+		n.fetch.notBefore = n.now.Add(n.cfg.FetchTimeout / 2)
+	case r.Diverging != nil:
+		before := n.log.position()
+		n.truncate(n.log.cut(*r.Diverging))
+		if n.log.position() == before {
+			n.fetchMissed(true) // it makes no sense; at least it must not spin
+		} else {
+			n.fetch.misses = 0
+		}
+	default:
+		n.needSnapshot = nil
+		n.fetch.misses = 0
+		n.appendFetched(correlation, r.Batches)
+		if r.HighWatermark >= 0 {
+			n.follow(min(n.log.end, r.HighWatermark))
+		}
+	}
+	if n.ready.Fatal == nil {
+		n.follower.timeout = n.fetchTimeout()
+		n.follower.cause = causeTimer
+		n.follower.hasFetched = true
+		n.campaign.retries = 0
+	}
+}
+
+// appendFetched takes the leading batches that continue the log. It stops at the first that does not: bytes that the
+// leader was just overwriting, or that a newer leader wrote, must not be believed.
+func (n *Node) appendFetched(correlation Correlation, batches []Batch) {
+	if len(batches) == 0 {
+		return
+	}
+	if n.belowReserve {
+		n.fetch.notBefore = n.now.Add(n.cfg.FetchTimeout / 2) // still there, but cannot store anything
+		return
+	}
+	a := Append{Fetched: correlation, Base: n.log.end}
+	end, epoch, size := n.log.end, n.log.lastEpoch(), 0
+	for _, b := range batches {
+		if b.BaseOffset < end || b.LastOffset < b.BaseOffset || b.Epoch < epoch || b.Epoch > n.fetch.epoch {
+			break
+		}
+		if n.unsynced+size+b.Bytes > maxGroup && n.unsynced+size > 0 {
+			n.fetch.stalled = true // observer only: nobody else fetches with anything unsynced
+			break
+		}
+		if !n.controlAppended(b) {
+			return
+		}
+		n.log.assign(b.Epoch, b.BaseOffset)
+		end, epoch, size = b.LastOffset+1, b.Epoch, size+b.Bytes
+		a.Count++
+	}
+	if a.Count == 0 {
+		if !n.fetch.stalled {
+			n.fetchMissed(true)
+		}
+		return
+	}
+	a.Base = batches[0].BaseOffset
+	a.Last, a.Epoch = end-1, epoch
+	n.append(a, size)
+	n.votersChanged()
+}
+
+// follow moves a follower's high watermark.
+func (n *Node) follow(to int64) {
+	switch {
+	case to < n.highWatermark:
+		n.fatal(InconsistentState, "leader %d of epoch %d lowers the high watermark from %d to %d", n.state.Leader, n.state.Epoch, n.highWatermark, to)
+	case to > n.highWatermark:
+		n.raiseHighWatermark(to)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build invariants
+
+package raft
+
+// expensiveInvariants turns on the checks that cost time.
+const expensiveInvariants = true

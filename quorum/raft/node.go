@@ -1,0 +1,493 @@
+package raft
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Config is all that a Node is told at birth.
+type Config struct {
+	Self         ReplicaKey // ID None: a reader without identity
+	ClusterID    string
+	RequireID    bool       // refuse a null cluster id in peers' requests (cluster.id.optional=false)
+	Endpoints    []Endpoint // own advertised listeners
+	Listener     string     // name of the controller listener, e.g. CONTROLLER
+	KRaft        VersionRange
+	ObserverOnly bool // never a voter: its Fetch need not wait for the flush
+
+	StaticVoters VoterSet      // controller.quorum.voters; used until the log or checkpoint has a voter set
+	Bootstrap    []Destination // controller.quorum.bootstrap.servers, ids -2, -3, …; if empty, the static voters
+
+	ElectionTimeout    time.Duration // each timer draws from [T, 2T)
+	FetchTimeout       time.Duration // a follower's patience; also the base of check-quorum (1.5 F) and heartbeats (F/2)
+	ElectionBackoffMax time.Duration // orders the successors that EndQuorumEpoch names
+	RequestTimeout     time.Duration
+	RetryBackoff       time.Duration // after a failed request; doubles up to five times that while a destination keeps failing
+	AppendLinger       time.Duration // how long a proposal may wait for company; 0: it does not
+	FetchMaxWait       time.Duration
+	FetchMaxBytes      int
+	MaxPending         int // proposals waiting; beyond it they are refused with ThrottlingQuotaExceeded
+
+	Rand  *rand.Rand
+	State ElectionState // from quorum-state; Epoch 0, Leader None, Voted NoReplica if the directory is new
+	Log   LogState
+}
+
+// LogState describes the log as storage recovered it. All of it is durable.
+type LogState struct {
+	Start    int64
+	End      int64
+	Epochs   []OffsetAndEpoch // epoch → its first offset, ascending (Offset is the start)
+	Snapshot *OffsetAndEpoch  // newest checkpoint other than 0-0
+	Earliest *OffsetAndEpoch  // oldest kept one
+	// Control records in force, oldest first: from the bootstrap checkpoint or newest snapshot (Offset -1 or the
+	// snapshot's) and from the log.
+	Control []ControlAt
+}
+
+// ControlAt is a KRaftVersion or Voters record and where it stands; Offset -1: bootstrap checkpoint 0-0.
+type ControlAt struct {
+	Offset int64
+	Record ControlRecord
+}
+
+const (
+	// maxGroup bounds what may lie in the log unsynced: one batch group (also Kafka's largest batch).
+	maxGroup = 8 << 20
+	// observerSession is how long the leader remembers an observer that does not fetch.
+	observerSession = 5 * time.Minute
+	// parkTime is how long writes wait for the next leader once this one has left office.
+	parkTime = 3 * time.Second
+	// maxParkedFetches bounds readers without an identity; a replica has at most one fetch parked.
+	maxParkedFetches = 1024
+)
+
+// Node is one replica. It is not safe for concurrent use: one goroutine owns it.
+type Node struct {
+	cfg       Config
+	clusterID *string
+	now       Instant // of the current Step
+
+	role    Role
+	state   ElectionState // what quorum-state holds once the pending Persist is done
+	saved   ElectionState // what the last Persist said
+	isVoter bool          // by the newest voter set, committed or not
+
+	log        logHistory
+	flushed    int64  // the log is durable up to here
+	generation uint64 // number of truncations
+	flushing   bool
+	unsynced   int // bytes appended since the last flush ended
+	inFlush    int // of them, those that the flush in flight covers
+
+	voters        voterHistory
+	highWatermark int64 // Unknown on a new leader until its epoch start commits
+	committed     int64 // the largest high watermark ever known here; what lies below is never truncated
+
+	// Leader as others reach it: what messages told, else its entry in the voter set. Empty if only its id is known.
+	leaderEndpoints []Endpoint
+	election        Instant // election timer of Unattached, Prospective, Candidate, Resigned; Never for observers
+
+	follower  followerState // Follower
+	fetch     fetchState    // Follower, Unattached, Prospective
+	tally     tally         // Prospective, Candidate
+	campaign  campaign
+	leader    *leaderState // Leader, else nil
+	resigned  resignedState
+	proposals proposals
+	transfer  transfer
+
+	conns           []conn
+	lastCorrelation Correlation
+
+	belowReserve bool
+	shutdown     Instant // when to stop at the latest; Never if nobody asked
+	stopping     bool
+	stopped      bool
+	needSnapshot *OffsetAndEpoch
+	elections    ElectionCounts
+
+	deadline Instant
+	ready    Ready
+	taken    bool // Ready was handed out and not yet advanced
+	dead     bool // a Fatal was handed out: the node does nothing any more
+}
+
+// New returns a Node that has just started with what storage recovered. The first Ready holds the start-up work.
+func New(cfg Config, now Instant) (*Node, error) {
+	history, err := newLogHistory(cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	voters, err := newVoterHistory(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.validate(voters); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, clusterID: &cfg.ClusterID, now: now,
+		state: cfg.State, log: history, flushed: history.end,
+		voters: voters, highWatermark: Unknown, committed: Unknown,
+		election: Never, shutdown: Never, deadline: Never,
+	}
+	n.proposals.parkUntil = Never
+	n.proposals.lingerUntil = Never
+	if s := history.latest; s != nil {
+		n.highWatermark, n.committed = s.Offset, s.Offset
+	}
+	n.isVoter = voters.current().Contains(cfg.Self)
+	if len(n.cfg.Bootstrap) == 0 {
+		for i, v := range cfg.StaticVoters {
+			if e, ok := Find(v.Endpoints, cfg.Listener); ok {
+				n.cfg.Bootstrap = append(n.cfg.Bootstrap, Destination{ID: NodeID(-2 - i), Host: e.Host, Port: e.Port})
+			}
+		}
+	}
+	if own, ok := Find(cfg.Endpoints, cfg.Listener); ok {
+		n.cfg.Bootstrap = slices.DeleteFunc(slices.Clone(n.cfg.Bootstrap), func(d Destination) bool { return d.Host == own.Host && d.Port == own.Port })
+	}
+	n.saved.Epoch = -1 // write the start-up state back, whatever it is
+	n.start()
+	n.settle()
+	if n.ready.Fatal != nil {
+		return nil, errors.New(n.ready.Fatal.Message)
+	}
+	return n, nil
+}
+
+func (c *Config) validate(voters voterHistory) error {
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"controller.quorum.election.timeout.ms", c.ElectionTimeout},
+		{"controller.quorum.fetch.timeout.ms", c.FetchTimeout},
+		{"controller.quorum.request.timeout.ms", c.RequestTimeout},
+		{"controller.quorum.retry.backoff.ms", c.RetryBackoff},
+	} {
+		if t.d <= 0 {
+			return fmt.Errorf("%s is %v: want more than 0", t.name, t.d)
+		}
+	}
+	switch {
+	case c.ElectionBackoffMax < 0 || c.AppendLinger < 0 || c.FetchMaxWait < 0:
+		return fmt.Errorf("election back-off %v, append linger %v, fetch wait %v: want none negative", c.ElectionBackoffMax, c.AppendLinger, c.FetchMaxWait)
+	case c.FetchMaxBytes < 1 || c.MaxPending < 1:
+		return fmt.Errorf("fetch size %d, pending proposals %d: want at least 1 each", c.FetchMaxBytes, c.MaxPending)
+	case c.Rand == nil:
+		return errors.New("no source of randomness")
+	case c.Self.ID == None && c.State.Voted.ID != None:
+		return fmt.Errorf("quorum-state holds a vote for node %d but this process has no node id", c.State.Voted.ID)
+	case c.Self.ID != None && c.Self.DirectoryID.IsZero() && voters.version() > 0:
+		return fmt.Errorf("node %d has no directory id: kraft.version %d needs one", c.Self.ID, voters.version())
+	case len(voters.current()) == 0 && len(c.Bootstrap) == 0:
+		return errors.New("neither voters nor bootstrap servers: set controller.quorum.bootstrap.servers or controller.quorum.voters")
+	case voters.version() < c.KRaft.Min || voters.version() > c.KRaft.Max:
+		return fmt.Errorf("kraft.version of the log is %d: this version supports %d to %d", voters.version(), c.KRaft.Min, c.KRaft.Max)
+	}
+	return nil
+}
+
+// Step tells the node what happened. The driver calls Ready, does its work and calls Advance before the next Step.
+func (n *Node) Step(now Instant, ev Event) {
+	if n.taken {
+		panic("raft: Step before Advance: the work of the last Ready is not done")
+	}
+	if n.dead {
+		return
+	}
+	before := n.observeState()
+	n.now = max(n.now, now)
+	switch ev := ev.(type) {
+	case Inbound:
+		n.onInbound(ev)
+	case Outcome:
+		n.onOutcome(ev)
+	case ConnectionLost:
+		n.onConnectionLost(ev)
+	case Deadline:
+		n.onDeadline()
+	case Propose:
+		n.onPropose(ev)
+	case Await:
+		n.onAwait(ev)
+	case Flushed:
+		n.onFlushed(ev)
+	case Barrier:
+		n.onBarrier(ev)
+	case Handoff:
+		n.onHandoff(ev)
+	case Shutdown:
+		n.onShutdown(ev)
+	case Reserve:
+		n.onReserve(ev)
+	default:
+		panic(fmt.Sprintf("raft: unknown event %T", ev))
+	}
+	n.settle()
+	n.check(before)
+}
+
+// settle brings everything that follows from an event to rest: what waits for an offset, a flush or a moment, then what
+// must be sent, then the instant of the next wake-up.
+func (n *Node) settle() {
+	if n.ready.Fatal != nil {
+		n.dead, n.deadline = true, Never
+		return
+	}
+	n.deadline = Never
+	n.driveTransfer()
+	n.releaseHeld()
+	n.finishProposals()
+	n.startFlush()
+	n.send()
+	n.maybeStop()
+	if n.ready.Fatal != nil {
+		n.dead, n.deadline = true, Never
+		return
+	}
+	n.wakeForTimers()
+	if n.state != n.saved {
+		n.saved = n.state
+		n.ready.Persist = new(n.state)
+	}
+}
+
+// wake makes sure that the next Deadline is not later than at.
+func (n *Node) wake(at Instant) { n.deadline = min(n.deadline, at) }
+
+// wakeForTimers adds the timers of the current role. A timer without an action here must not count: it would spin.
+func (n *Node) wakeForTimers() {
+	switch n.role {
+	case Unattached, Prospective, Candidate, Resigned:
+		if n.mayElect() || n.role == Prospective {
+			n.wake(n.election)
+		}
+	case Follower:
+		if n.mayElect() {
+			n.wake(n.follower.timeout)
+		}
+	case Leader:
+		n.leader.wake(n)
+	}
+	n.wake(n.proposals.parkUntil)
+	n.wake(n.shutdown)
+}
+
+// mayElect reports whether an expired timer may start an election: voters only, and not while stopping.
+func (n *Node) mayElect() bool { return n.isVoter && !n.stopping }
+
+// onDeadline acts on every timer that has expired.
+func (n *Node) onDeadline() {
+	if n.now >= n.proposals.parkUntil {
+		n.giveUpParked()
+	}
+	switch n.role {
+	case Unattached:
+		if n.mayElect() && n.now >= n.election {
+			n.becomeProspective(causeTimer)
+		}
+	case Prospective:
+		if n.now >= n.election {
+			n.losePreVote(true)
+		}
+	case Candidate:
+		if n.mayElect() && n.now >= n.election {
+			n.becomeProspective(n.campaign.cause)
+		}
+	case Resigned:
+		if n.mayElect() && n.now >= n.election {
+			n.becomeUnattached(n.state.Epoch+1, None)
+			n.becomeProspective(causeTimer)
+		}
+	case Follower:
+		if n.mayElect() && n.now >= n.follower.timeout {
+			n.becomeProspective(n.follower.cause)
+		}
+	case Leader:
+		n.leader.onDeadline(n)
+	}
+}
+
+// onInbound serves a request of a peer, by any role.
+func (n *Node) onInbound(in Inbound) {
+	switch r := in.Request.(type) {
+	case VoteRequest:
+		n.answer(in.ID, n.onVote(r))
+	case BeginQuorumEpochRequest:
+		n.answer(in.ID, BeginQuorumEpochResponse{n.onBegin(r)})
+	case EndQuorumEpochRequest:
+		n.answer(in.ID, EndQuorumEpochResponse{n.onEnd(r)})
+	case FetchRequest:
+		n.onFetch(in.ID, in.Conn, r)
+	case FetchSnapshotRequest:
+		n.answer(in.ID, FetchSnapshotResponse{Header: Header{TopError: UnsupportedVersion, Leader: None}})
+	case UpdateRaftVoterRequest:
+		n.onUpdateVoter(in.ID, r)
+	case AddRaftVoterRequest:
+		code, why := n.refuseMembership(r.ClusterID, "adding voters")
+		n.answer(in.ID, AddRaftVoterResponse{Error: code, Message: why})
+	case RemoveRaftVoterRequest:
+		code, why := n.refuseMembership(r.ClusterID, "removing voters")
+		n.answer(in.ID, RemoveRaftVoterResponse{Error: code, Message: why})
+	case DescribeQuorumRequest:
+		n.answer(in.ID, n.describe())
+	case ApiVersionsRequest: // only ever sent; a driver answers it without the core
+		n.answer(in.ID, ApiVersionsResponse{Error: UnsupportedVersion})
+	default:
+		panic(fmt.Sprintf("raft: unknown request %T", r))
+	}
+}
+
+func (n *Node) answer(id RequestID, result any) {
+	n.ready.Answers = append(n.ready.Answers, Answer{ID: id, Result: result})
+}
+
+// header fills what all responses to peers carry. A resigned replica names itself here, as Kafka does: it is the leader
+// of its epoch for ever, though it serves nothing.
+func (n *Node) header(code ErrorCode) Header {
+	return Header{Error: code, Epoch: n.state.Epoch, Leader: n.state.Leader, LeaderEndpoints: n.knownEndpoints()}
+}
+
+// knownEndpoints are all listeners known of the leader. A message may have told fewer than the voter set holds.
+func (n *Node) knownEndpoints() []Endpoint {
+	switch n.state.Leader {
+	case None:
+		return nil
+	case n.cfg.Self.ID:
+		return n.cfg.Endpoints
+	}
+	if set := n.endpointsOf(n.state.Leader); len(set) > len(n.leaderEndpoints) {
+		return set
+	}
+	return n.leaderEndpoints
+}
+
+// refuseCluster judges the cluster id of a peer's request.
+func (n *Node) refuseCluster(id *string) ErrorCode {
+	switch {
+	case id == nil && n.cfg.RequireID:
+		return InvalidRequest
+	case id != nil && *id != n.cfg.ClusterID:
+		return InconsistentClusterID
+	}
+	return NoError
+}
+
+// topError is the header of an answer that says nothing else.
+func topError(code ErrorCode) Header { return Header{TopError: code, Leader: None} }
+
+func (n *Node) fatal(reason FatalReason, format string, args ...any) {
+	if n.ready.Fatal == nil {
+		n.ready.Fatal = &Fatal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	}
+}
+
+// onFlushed takes note of what is durable. Votes for the high watermark, fetches and acknowledgements wait for it.
+func (n *Node) onFlushed(f Flushed) {
+	if n.flushing {
+		n.flushing = false
+		n.unsynced, n.inFlush = n.unsynced-n.inFlush, 0
+	}
+	if f.Generation != n.generation {
+		return // the log was cut since: its end then says nothing about the log of now
+	}
+	if end := min(f.End, n.log.end); end > n.flushed {
+		n.flushed = end
+		if n.flushed == n.log.end {
+			n.unsynced = 0
+		}
+		if n.role == Leader {
+			n.advance()
+		}
+	}
+}
+
+// startFlush asks for a flush if there is something to flush and none is running. It runs beside everything else.
+func (n *Node) startFlush() {
+	if !n.flushing && n.flushed < n.log.end {
+		n.flushing, n.inFlush = true, n.unsynced
+		n.ready.Flush = true
+	}
+}
+
+// append books batches that the Ready will write. Their epochs are assigned already.
+func (n *Node) append(a Append, bytes int) {
+	n.log.end = a.Last + 1
+	n.unsynced += bytes
+	n.ready.Appends = append(n.ready.Appends, a)
+}
+
+// truncate cuts the log, and the voter sets learnt from what is cut.
+func (n *Node) truncate(end int64) {
+	if len(n.ready.Appends) > 0 {
+		panic("raft: Truncate after Appends in one Ready: the driver must call Ready after each Step")
+	}
+	if end < n.committed {
+		n.fatal(TruncationBelowHW, "leader %d of epoch %d asks to truncate the log to offset %d, below the high watermark %d: committed records would be lost",
+			n.state.Leader, n.state.Epoch, end, n.committed)
+		return
+	}
+	if before := n.log.position(); end >= before.Offset {
+		n.log.truncate(end) // at most an epoch whose leader never wrote goes: the checkpoint must forget it as well
+		if n.log.position() == before {
+			return
+		}
+	} else {
+		n.log.truncate(end)
+	}
+	n.generation++
+	n.ready.Truncate = &Truncate{Offset: end, Generation: n.generation}
+	n.flushed = min(n.flushed, end)
+	n.voters.truncate(end)
+	n.votersChanged()
+	n.failTruncated(end)
+}
+
+// raiseHighWatermark publishes a new high watermark.
+func (n *Node) raiseHighWatermark(to int64) {
+	n.highWatermark = to
+	n.committed = max(n.committed, to)
+}
+
+// HasReady reports whether Ready would hold any work.
+func (n *Node) HasReady() bool {
+	r := &n.ready
+	return r.Persist != nil || r.Truncate != nil || r.EpochStart != nil || len(r.Appends) > 0 || r.Flush ||
+		len(r.Answers) > 0 || len(r.Sends) > 0 || r.Stopped || r.Fatal != nil || r.HighWatermark != n.highWatermark
+}
+
+// Ready hands over the pending work. Its slices are valid until Advance.
+func (n *Node) Ready() Ready {
+	n.taken = true
+	n.ready.HighWatermark = n.highWatermark
+	return n.ready
+}
+
+// Advance tells that the work of the last Ready is done; its flush need only have begun.
+func (n *Node) Advance() {
+	n.taken = false
+	r := &n.ready
+	clear(r.Appends)
+	clear(r.Answers)
+	clear(r.Sends)
+	n.ready = Ready{Appends: r.Appends[:0], Answers: r.Answers[:0], Sends: r.Sends[:0], HighWatermark: r.HighWatermark}
+}
+
+// Deadline is the instant at which Step(now, Deadline{}) is due; Never if no timer with an action runs.
+func (n *Node) Deadline() Instant { return n.deadline }
+
+// randomElectionTimeout draws an election timer. A replica whose disk is below its reserve is more patient: it campaigns
+// last, but it does campaign.
+func (n *Node) randomElectionTimeout() Instant {
+	t := n.cfg.ElectionTimeout + time.Duration(n.cfg.Rand.Int64N(int64(n.cfg.ElectionTimeout)))
+	if n.belowReserve {
+		t *= 4
+	}
+	return n.now.Add(t)
+}

@@ -1,0 +1,451 @@
+package raft
+
+import (
+	"slices"
+	"time"
+)
+
+// progress is what the leader knows of one replica.
+type progress struct {
+	key          ReplicaKey
+	end          int64 // its fetch offset: all before it is on its disk; Unknown if it has not fetched
+	lastFetch    Instant
+	leaderEnd    int64 // our log end at its last fetch
+	lastCaughtUp Instant
+	fetches      uint64 // valid ones
+	seen         bool   // fetched since check-quorum was last satisfied
+	belowReserve bool
+
+	// For barriers: the newest answer's connection and the barrier clock at that moment, and the clock that a later Fetch
+	// on that connection confirmed.
+	conn      ConnID
+	answered  uint64
+	confirmed uint64
+}
+
+func newProgress(key ReplicaKey) progress {
+	return progress{key: key, end: Unknown, lastFetch: Instant(Unknown), lastCaughtUp: Instant(Unknown)}
+}
+
+// parkedFetch waits for records, a higher high watermark, or its deadline.
+type parkedFetch struct {
+	id       RequestID
+	conn     ConnID
+	replica  ReplicaKey
+	offset   int64
+	maxBytes int
+	deadline Instant
+}
+
+type waitingBarrier struct {
+	id    RequestID
+	clock uint64
+}
+
+// leaderState is what only a leader has.
+type leaderState struct {
+	epochStart int64 // offset of the first record of its epoch
+	groupStart int64 // where the newest batch group begins
+	set        VoterSet
+	voters     []progress // in the order of set
+	observers  []progress
+
+	checkQuorum Instant // resign then, unless a majority fetches before
+	begin       Instant // next round of BeginQuorumEpoch
+
+	parked   []parkedFetch
+	scratch  []parkedFetch
+	barriers []waitingBarrier // by clock
+	clock    uint64           // counts barriers
+	change   *voterChange
+
+	reserveRetry Instant // below the disk reserve: when to try a handoff again
+	values       []int64
+}
+
+func newLeaderState(n *Node, epochStart int64) *leaderState {
+	l := &leaderState{epochStart: epochStart, groupStart: epochStart, begin: n.now, reserveRetry: n.now}
+	l.track(n)
+	l.resetCheckQuorum(n)
+	return l
+}
+
+// track follows the newest voter set: replicas keep their progress when they become voters or stop being such.
+func (l *leaderState) track(n *Node) {
+	old := slices.Concat(l.voters, l.observers)
+	l.set = n.voters.current()
+	l.voters, l.observers = make([]progress, len(l.set)), nil
+	for i, v := range l.set {
+		l.voters[i] = newProgress(v.Key)
+	}
+	for _, p := range old {
+		if i := l.voterIndex(p.key); i >= 0 {
+			l.voters[i] = p
+		} else if p.lastFetch != Instant(Unknown) {
+			l.observers = append(l.observers, p)
+		}
+	}
+	l.values = make([]int64, len(l.set))
+}
+
+// voterIndex finds a voter by key; an entry without a directory id matches by id alone.
+func (l *leaderState) voterIndex(k ReplicaKey) int {
+	return slices.IndexFunc(l.set, func(v Voter) bool {
+		return v.Key.ID == k.ID && (v.Key.DirectoryID.IsZero() || v.Key.DirectoryID == k.DirectoryID)
+	})
+}
+
+func (l *leaderState) voter(k ReplicaKey) *progress {
+	if i := l.voterIndex(k); i >= 0 {
+		return &l.voters[i]
+	}
+	return nil
+}
+
+// replica finds or starts the progress of a fetching replica; nil for a reader without an id.
+func (l *leaderState) replica(k ReplicaKey) (p *progress, voter bool) {
+	if p := l.voter(k); p != nil {
+		return p, true
+	}
+	if k.ID < 0 {
+		return nil, false
+	}
+	i := slices.IndexFunc(l.observers, func(p progress) bool { return p.key == k })
+	if i < 0 {
+		l.observers = append(l.observers, newProgress(k))
+		i = len(l.observers) - 1
+	}
+	return &l.observers[i], false
+}
+
+func (l *leaderState) forgetObservers(now Instant) {
+	l.observers = slices.DeleteFunc(l.observers, func(p progress) bool { return now >= p.lastFetch.Add(observerSession) })
+}
+
+func (l *leaderState) resetCheckQuorum(n *Node) {
+	l.checkQuorum = Never
+	if len(l.set) > 1 || !n.isVoter {
+		l.checkQuorum = n.now.Add(n.cfg.FetchTimeout * 3 / 2)
+	}
+	for i := range l.voters {
+		l.voters[i].seen = false
+	}
+}
+
+// markSeen counts a voter's sign of life. Once a majority, the leader included, has given one, the window starts anew.
+func (l *leaderState) markSeen(n *Node, p *progress) {
+	p.seen = true
+	seen := 0
+	for i := range l.voters {
+		if l.voters[i].seen || l.voters[i].key.ID == n.cfg.Self.ID {
+			seen++
+		}
+	}
+	if seen >= l.set.Majority() {
+		l.resetCheckQuorum(n)
+	}
+}
+
+func (l *leaderState) wake(n *Node) {
+	n.wake(l.checkQuorum)
+	n.wake(l.begin)
+	for i := range l.parked {
+		n.wake(l.parked[i].deadline)
+	}
+	if l.change != nil {
+		n.wake(l.change.deadline)
+	}
+	if n.belowReserve && !n.transfer.active() && len(l.set) > 1 {
+		n.wake(l.reserveRetry)
+	}
+	if len(n.proposals.held) > 0 && !n.flushing && !n.transfer.pausing() {
+		n.wake(n.proposals.lingerUntil)
+	}
+}
+
+func (l *leaderState) onDeadline(n *Node) {
+	for i := 0; i < len(l.parked); {
+		if n.now >= l.parked[i].deadline {
+			f := l.parked[i]
+			l.parked = slices.Delete(l.parked, i, i+1)
+			l.serve(n, f)
+			continue
+		}
+		i++
+	}
+	if l.change != nil && n.now >= l.change.deadline {
+		n.endVoterChange(RequestTimedOut)
+	}
+	if n.now >= l.checkQuorum {
+		// No successor is to be expected on this side of the cut, so nothing waits for one.
+		n.becomeResigned(l.successors(n, nil))
+		n.proposals.failAll(n)
+	}
+}
+
+// successors orders the other voters for EndQuorumEpoch: those asked for first, the rest by how much of the log they have.
+func (l *leaderState) successors(n *Node, first []ReplicaKey) []ReplicaKey {
+	rest := make([]*progress, 0, len(l.voters))
+	for i := range l.voters {
+		if l.voters[i].key.ID != n.cfg.Self.ID {
+			rest = append(rest, &l.voters[i])
+		}
+	}
+	slices.SortStableFunc(rest, func(a, b *progress) int { return compareForSuccession(a, b) })
+	var keys []ReplicaKey
+	for _, k := range first {
+		if i := l.voterIndex(k); i >= 0 && k.ID != n.cfg.Self.ID && !slices.Contains(keys, l.set[i].Key) {
+			keys = append(keys, l.set[i].Key)
+		}
+	}
+	for _, p := range rest {
+		if key := l.set[l.voterIndex(p.key)].Key; !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// onFetch serves a Fetch. A valid one acknowledges all before its offset.
+func (n *Node) onFetch(id RequestID, from ConnID, r FetchRequest) {
+	if code := n.refuseCluster(r.ClusterID); code != NoError {
+		n.answer(id, FetchResponse{Header: topError(code), HighWatermark: Unknown})
+		return
+	}
+	code := NoError
+	switch {
+	case r.MaxWait < 0 || r.Offset < 0 || r.LastFetchedEpoch < 0 || r.LastFetchedEpoch > r.Epoch:
+		code = InvalidRequest
+	default:
+		code = n.refuseLeaderRPC(r.Epoch)
+	}
+	if code == NoError && r.Replica.ID == n.cfg.Self.ID {
+		code = InvalidRequest // a twin with our node id, whatever its directory
+	}
+	if code != NoError {
+		n.answer(id, FetchResponse{Header: n.header(code), HighWatermark: Unknown})
+		return
+	}
+	l := n.leader
+	diverging, snapshot := n.log.validate(r.Offset, r.LastFetchedEpoch)
+	if diverging != nil || snapshot != nil {
+		n.answer(id, FetchResponse{Header: n.header(NoError), HighWatermark: n.highWatermark, LogStart: n.log.start, Diverging: diverging, Snapshot: snapshot})
+		return
+	}
+	f := parkedFetch{id: id, conn: from, replica: r.Replica, offset: r.Offset, maxBytes: r.MaxBytes, deadline: n.now.Add(r.MaxWait)}
+	p, voter := l.replica(r.Replica)
+	wanted := false
+	if p != nil {
+		l.supersede(n, r.Replica)
+		l.booked(n, p, r, from)
+		if voter {
+			l.markSeen(n, p)
+			n.advance()
+			l.finishBarriers(n)
+			wanted = p.confirmed < l.newestBarrier()
+		}
+	}
+	switch {
+	case r.Offset < n.log.end, r.HighWatermark < n.highWatermark, r.MaxWait == 0, wanted, len(l.parked) >= maxParkedFetches:
+		l.serve(n, f)
+	default:
+		l.parked = append(l.parked, f)
+	}
+}
+
+// refuseLeaderRPC is the check of requests that only a leader serves. Unlike votes they move nobody to a higher epoch.
+func (n *Node) refuseLeaderRPC(epoch Epoch) ErrorCode {
+	switch {
+	case epoch < n.state.Epoch:
+		return FencedLeaderEpoch
+	case epoch > n.state.Epoch:
+		return UnknownLeaderEpoch
+	case n.role != Leader:
+		return NotLeaderOrFollower
+	}
+	return NoError
+}
+
+// supersede answers an older parked fetch of a replica that comes again, perhaps on another connection.
+func (l *leaderState) supersede(n *Node, k ReplicaKey) {
+	if i := slices.IndexFunc(l.parked, func(f parkedFetch) bool { return f.replica == k }); i >= 0 {
+		f := l.parked[i]
+		l.parked = slices.Delete(l.parked, i, i+1)
+		l.serve(n, f)
+	}
+}
+
+// booked notes what a valid fetch tells about a replica. Its offset may go back: disks get lost.
+func (l *leaderState) booked(n *Node, p *progress, r FetchRequest, from ConnID) {
+	switch {
+	case r.Offset >= n.log.end:
+		p.lastCaughtUp = n.now
+	case p.lastFetch != Instant(Unknown) && r.Offset >= p.leaderEnd:
+		p.lastCaughtUp = max(p.lastCaughtUp, p.lastFetch)
+	}
+	p.key = r.Replica
+	p.end, p.lastFetch, p.leaderEnd = r.Offset, n.now, n.log.end
+	p.belowReserve = r.BelowReserve
+	p.fetches++
+	if p.answered > 0 && p.conn == from {
+		p.confirmed = max(p.confirmed, p.answered)
+	}
+}
+
+// serve answers a fetch with what there is now.
+func (l *leaderState) serve(n *Node, f parkedFetch) {
+	if p := l.voter(f.replica); p != nil {
+		p.conn, p.answered = f.conn, l.clock
+	}
+	n.answer(f.id, FetchResponse{
+		Header: n.header(NoError), HighWatermark: n.highWatermark, LogStart: n.log.start,
+		Offset: f.offset, End: n.log.end, MaxBytes: f.maxBytes,
+	})
+}
+
+// serveParked completes every parked fetch: there are new records, or the high watermark rose.
+func (l *leaderState) serveParked(n *Node) {
+	l.parked, l.scratch = l.scratch[:0], l.parked
+	for _, f := range l.scratch {
+		l.serve(n, f)
+	}
+}
+
+// advance recomputes the high watermark and completes what waited for it.
+func (n *Node) advance() {
+	l := n.leader
+	for i := range l.voters {
+		if l.voters[i].key.ID == n.cfg.Self.ID {
+			l.values[i] = min(n.log.end, n.flushed)
+		} else {
+			l.values[i] = l.voters[i].end
+		}
+	}
+	to := commitPoint(n.highWatermark, l.epochStart, l.values)
+	if to == n.highWatermark {
+		return
+	}
+	n.raiseHighWatermark(to)
+	n.voterChangeCommitted()
+	l.serveParked(n)
+}
+
+// leaveOffice fails what waits for a leader. The role and the election state are already those of after.
+func (n *Node) leaveOffice() {
+	l := n.leader
+	n.leader = nil
+	n.highWatermark = n.committed
+	for _, f := range l.parked {
+		n.answer(f.id, FetchResponse{Header: n.header(NotLeaderOrFollower), HighWatermark: Unknown})
+	}
+	for _, b := range l.barriers {
+		n.answer(b.id, BarrierResult{Header: n.clientHeader(NotLeaderOrFollower), HighWatermark: Unknown})
+	}
+	if l.change != nil && !l.change.appended() {
+		n.answer(l.change.id, UpdateRaftVoterResponse{n.header(NotLeaderOrFollower)})
+	}
+	n.proposals.park(n)
+	n.transfer.leftOffice(n)
+}
+
+// onBarrier asks for proof of leadership. A Fetch counts only if it follows, on the same connection, an answer that left
+// after the barrier came: one that merely arrives later may have been sent before its sender voted for another.
+func (n *Node) onBarrier(b Barrier) {
+	switch {
+	case n.role != Leader:
+		n.answer(b.ID, BarrierResult{Header: n.clientHeader(NotLeaderOrFollower), HighWatermark: Unknown})
+		return
+	case n.highWatermark == Unknown:
+		n.answer(b.ID, BarrierResult{Header: n.clientHeader(OffsetNotAvailable), HighWatermark: Unknown})
+		return
+	}
+	l := n.leader
+	l.clock++
+	l.barriers = append(l.barriers, waitingBarrier{id: b.ID, clock: l.clock})
+	l.nudge(n, nil)
+	l.finishBarriers(n)
+}
+
+// nudge completes the parked fetches of the voters, or of one of them, so that they fetch again at once.
+func (l *leaderState) nudge(n *Node, only *progress) {
+	for i := 0; i < len(l.parked); {
+		if p := l.voter(l.parked[i].replica); p == nil || only != nil && p != only {
+			i++
+			continue
+		}
+		f := l.parked[i]
+		l.parked = slices.Delete(l.parked, i, i+1)
+		l.serve(n, f)
+	}
+}
+
+func (l *leaderState) newestBarrier() uint64 {
+	if len(l.barriers) == 0 {
+		return 0
+	}
+	return l.barriers[len(l.barriers)-1].clock
+}
+
+func (l *leaderState) finishBarriers(n *Node) {
+	if len(l.barriers) == 0 {
+		return
+	}
+	for i := range l.voters {
+		l.values[i] = int64(l.voters[i].confirmed)
+		if l.voters[i].key.ID == n.cfg.Self.ID {
+			l.values[i] = int64(l.clock)
+		}
+	}
+	reached := uint64(quorumValue(l.values))
+	done := 0
+	for done < len(l.barriers) && l.barriers[done].clock <= reached {
+		n.answer(l.barriers[done].id, BarrierResult{Header: n.clientHeader(NoError), HighWatermark: n.highWatermark})
+		done++
+	}
+	l.barriers = slices.Delete(l.barriers, 0, done)
+}
+
+// clientHeader is the header of an answer to a client: a replica that does not lead never names itself.
+func (n *Node) clientHeader(code ErrorCode) Header {
+	h := n.header(code)
+	if h.Leader == n.cfg.Self.ID && n.role != Leader {
+		h.Leader, h.LeaderEndpoints = None, nil
+	}
+	return h
+}
+
+// describe lists every replica's progress (DescribeQuorum).
+func (n *Node) describe() DescribeQuorumResponse {
+	if n.role != Leader {
+		return DescribeQuorumResponse{Error: NotLeaderOrFollower, Leader: None, Epoch: n.state.Epoch, HighWatermark: Unknown}
+	}
+	voters, observers := n.leader.describe(n)
+	return DescribeQuorumResponse{
+		Leader: n.cfg.Self.ID, Epoch: n.state.Epoch, HighWatermark: n.highWatermark,
+		Voters: voters, Observers: observers, Nodes: slices.Clone(n.leader.set),
+	}
+}
+
+func (l *leaderState) describe(n *Node) (voters, observers []ReplicaProgress) {
+	view := func(p *progress) ReplicaProgress {
+		if p.key.ID == n.cfg.Self.ID {
+			return ReplicaProgress{Key: n.cfg.Self, LogEnd: n.log.end, LastFetch: n.now, LastCaughtUp: n.now}
+		}
+		return ReplicaProgress{Key: p.key, LogEnd: p.end, LastFetch: p.lastFetch, LastCaughtUp: p.lastCaughtUp, BelowReserve: p.belowReserve}
+	}
+	for i := range l.voters {
+		voters = append(voters, view(&l.voters[i]))
+	}
+	for i := range l.observers {
+		if n.now < l.observers[i].lastFetch.Add(observerSession) {
+			observers = append(observers, view(&l.observers[i]))
+		}
+	}
+	slices.SortFunc(observers, func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
+	return voters, observers
+}
+
+// caughtUpRecently reports whether a voter may be handed the lead: it fetches, and it had the whole log not long ago.
+func (p *progress) caughtUpRecently(now Instant, within time.Duration) bool {
+	return p.lastCaughtUp != Instant(Unknown) && now < p.lastCaughtUp.Add(within)
+}
