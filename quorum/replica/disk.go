@@ -1,0 +1,110 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+)
+
+// Flush is one fsync of the log, for the driver to run beside the Replica.
+type Flush struct {
+	log        *storage.Log
+	generation uint64
+	end        int64
+}
+
+// Run makes durable what was appended before it began. It may be called on any goroutine, once.
+func (f *Flush) Run() (err error) {
+	f.end, err = f.log.Flush()
+	return err
+}
+
+func (r *Replica) startFlush() {
+	if r.flush != nil {
+		panic("the core asked for a second flush beside the first")
+	}
+	r.flush = &Flush{log: r.log, generation: r.generation}
+	r.out.Flush = r.flush
+}
+
+// flushed takes in the outcome of the outstanding flush. After a failed fsync nobody knows what is on the disk, and
+// asking again would be answered with success: so it is fatal.
+func (r *Replica) flushed(e Flushed) {
+	if e.Flush != r.flush {
+		panic("a flush was reported that is not outstanding")
+	}
+	r.flush = nil
+	if e.Err != nil {
+		r.fail(fatalOf("flush the log", e.Err))
+		return
+	}
+	r.feed(raft.Flushed{End: e.Flush.end, Generation: e.Flush.generation})
+}
+
+// receive checks the bytes that a Fetch of ours brought, tells the core where they lie, and keeps them until it decided.
+//
+// The bytes may be bad without anybody being wrong: the sender may have been truncating while it sent (KAFKA-18723).
+// So nothing at or behind the first bad batch is believed, and the next Fetch asks again. A control record of a kind we
+// do not know is another thing: skipping it would make two logs with one history, so the process ends.
+func (r *Replica) receive(e Fetched) {
+	batches, size, err := record.Fetched(e.Records)
+	if errors.Is(err, record.ErrUnknown) {
+		r.fail(&raft.Fatal{Reason: raft.FatalReason(storage.UnknownRecord), Message: fmt.Sprintf("the leader sent %v; a newer version of quorum can read it", err)})
+		return
+	}
+	if err != nil {
+		r.out.Dropped = append(r.out.Dropped, fmt.Errorf("records of a Fetch in epoch %d: %w", r.epoch, err))
+	}
+	e.Response.Batches = batches
+	r.fetched[e.Correlation] = e.Records[:size]
+	r.feed(raft.Outcome{Correlation: e.Correlation, Response: e.Response})
+	delete(r.fetched, e.Correlation)
+}
+
+// fatalOf turns an error of the directory into the end of the process.
+func fatalOf(doing string, err error) *raft.Fatal {
+	var f *storage.Fault
+	switch {
+	case errors.As(err, &f):
+		return &raft.Fatal{Reason: raft.FatalReason(f.Token), Message: f.Message}
+	case errors.Is(err, storage.ErrDiskFull):
+		return &raft.Fatal{Reason: DiskFull, Message: fmt.Sprintf("%s: %v; nothing acknowledged is lost, free some space", doing, err)}
+	default:
+		return &raft.Fatal{Reason: raft.FatalReason(storage.DiskIOError), Message: fmt.Sprintf("%s: %v", doing, err)}
+	}
+}
+
+// checkSpace tells the core when the disk falls below its reserve, or is above it again: at most each spaceEvery, and
+// after each spaceBytes that may have been appended.
+func (r *Replica) checkSpace(bytes int) {
+	r.unchecked += bytes
+	if r.now < r.nextSpace && r.unchecked < spaceBytes {
+		return
+	}
+	r.nextSpace, r.unchecked = r.now.Add(spaceEvery), 0
+	space, err := r.dir.Free()
+	if err != nil || space.Below == r.belowReserve {
+		return // if it cannot be told, the write itself will tell
+	}
+	r.belowReserve = space.Below
+	r.feed(raft.Reserve{Below: space.Below})
+}
+
+const (
+	spaceEvery = time.Second
+	spaceBytes = 8 << 20
+)
+
+// keepCommitted tells the directory how far the log is committed, so that recovery knows what cannot be a torn tail.
+func (r *Replica) keepCommitted() {
+	if r.shown <= r.committed || r.now < r.nextCommitted {
+		return
+	}
+	r.nextCommitted = r.now.Add(committedEvery)
+	r.out.WriteCommitted = r.dir.MarkCommitted(r.now, r.shown)
+	r.committed = min(r.shown, r.log.FlushedEnd()) // no more than that is noted
+}

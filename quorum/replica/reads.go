@@ -1,0 +1,172 @@
+package replica
+
+import (
+	"slices"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+)
+
+// parkedRead is a client's Fetch that waits for more records.
+type parkedRead struct {
+	Read
+	until raft.Instant
+}
+
+// read answers a client's Fetch, or parks it.
+func (r *Replica) read(e Read) {
+	if r.tryRead(e, false) {
+		return
+	}
+	if e.MaxWait <= 0 || len(r.reads) >= r.cfg.MaxParkedReads {
+		r.tryRead(e, true)
+		return
+	}
+	r.reads = append(r.reads, parkedRead{Read: e, until: r.now.Add(e.MaxWait)})
+}
+
+// releaseReads completes every parked read that has enough by now, or has waited long enough.
+func (r *Replica) releaseReads(grown bool) {
+	r.reads = slices.DeleteFunc(r.reads, func(p parkedRead) bool {
+		late := p.until <= r.now
+		return (late || grown) && r.tryRead(p.Read, late)
+	})
+}
+
+// tryRead answers if there is something to say: an error, enough records or, if last, whatever is there.
+func (r *Replica) tryRead(e Read, last bool) bool {
+	result := ReadResult{HighWatermark: r.shown, LogStart: r.log.Start(), Records: []byte{}}
+	if result.Error = r.checkRead(e); result.Error != raft.NoError {
+		result.Header = r.header(result.Error)
+		r.answer(e.ID, result)
+		return true
+	}
+	if e.Offset < r.shown {
+		records, err := r.log.Read(nil, e.Offset, e.MaxBytes, r.shown)
+		if err != nil {
+			r.fail(fatalOf("read the log", err))
+			return true
+		}
+		if len(records) > 0 {
+			result.Records = records
+		}
+	}
+	if len(result.Records) < e.MinBytes && !last {
+		return false
+	}
+	r.answer(e.ID, result)
+	return true
+}
+
+// checkRead decides whether a read makes sense here and now.
+//
+// Beyond the high watermark that is shown here lies either nothing, or what another member has shown already: a client
+// comes with such an offset from a member that is ahead, or from the last leader while the new one has committed nothing
+// yet. It must wait, not reset to the log's end, so it gets OFFSET_NOT_AVAILABLE. Only a leader whose epoch has committed
+// knows where the log ends and may say OFFSET_OUT_OF_RANGE.
+func (r *Replica) checkRead(e Read) raft.ErrorCode {
+	if code := r.checkEpoch(e.LeaderEpoch); code != raft.NoError {
+		return code
+	}
+	switch {
+	case e.Offset < r.log.Start():
+		return raft.OffsetOutOfRange
+	case e.Offset <= r.shown:
+		return raft.NoError
+	case r.leads && r.epochCommitted && e.Offset > r.log.End():
+		return raft.OffsetOutOfRange
+	default:
+		return raft.OffsetNotAvailable
+	}
+}
+
+// checkEpoch compares the epoch a client believes in with ours. Clients that do not say send a negative one.
+func (r *Replica) checkEpoch(believed raft.Epoch) raft.ErrorCode {
+	switch {
+	case believed < 0 || believed == r.epoch:
+		return raft.NoError
+	case believed < r.epoch:
+		return raft.FencedLeaderEpoch
+	default:
+		return raft.UnknownLeaderEpoch
+	}
+}
+
+// nextRead is when the first parked read has waited long enough.
+func (r *Replica) nextRead() raft.Instant {
+	next := raft.Never
+	for _, p := range r.reads {
+		next = min(next, p.until)
+	}
+	return next
+}
+
+// listOffsets answers at the leader only. The log's end needs proof that nobody else leads by now.
+func (r *Replica) listOffsets(e ListOffsets) {
+	if code := r.checkEpoch(e.LeaderEpoch); code != raft.NoError {
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(code), Offset: raft.Unknown, Timestamp: -1, Epoch: -1})
+		return
+	}
+	if !r.leads {
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NotLeaderOrFollower), Offset: raft.Unknown, Timestamp: -1, Epoch: -1})
+		return
+	}
+	switch {
+	case e.Timestamp == Earliest:
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Offset: r.log.Start(), Timestamp: -1, Epoch: -1})
+	case e.Timestamp == Latest:
+		r.barriers[e.ID] = struct{}{}
+		r.feed(raft.Barrier{ID: e.ID})
+	case !r.epochCommitted:
+		// What is below the high watermark is not known yet.
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.OffsetNotAvailable), Offset: raft.Unknown, Timestamp: -1, Epoch: -1})
+	default:
+		r.offsetByTime(e)
+	}
+}
+
+// barrierDone completes ListOffsets(Latest).
+func (r *Replica) barrierDone(id raft.RequestID, b raft.BarrierResult) {
+	delete(r.barriers, id)
+	result := ListOffsetsResult{Header: b.Header, Offset: raft.Unknown, Timestamp: -1, Epoch: -1}
+	if b.Error == raft.NoError {
+		// The shown one may be ahead of a new leader's: the core answers only once its epoch has committed.
+		result.Offset = max(b.HighWatermark, r.shown)
+		result.Epoch = r.epoch
+	}
+	r.answer(id, result)
+}
+
+// epochEnd tells where an epoch ended, so that a client can find out that its position was cut off.
+func (r *Replica) epochEnd(e EpochEnd) {
+	result := EpochEndResult{Header: r.header(raft.NoError), Epoch: -1, End: raft.Unknown}
+	switch code := r.checkEpoch(e.LeaderEpoch); {
+	case code != raft.NoError:
+		result.Header = r.header(code)
+	case !r.leads:
+		result.Header = r.header(raft.NotLeaderOrFollower)
+	default:
+		if p, known := r.log.EndOffsetForEpoch(e.Epoch); known {
+			result.Epoch, result.End = p.Epoch, p.Offset
+		}
+	}
+	r.answer(e.ID, result)
+}
+
+// offsetByTime finds the first record that is at least as young as asked.
+func (r *Replica) offsetByTime(e ListOffsets) {
+	result := ListOffsetsResult{Header: r.header(raft.NoError), Offset: raft.Unknown, Timestamp: -1, Epoch: -1}
+	find := func() (storage.Position, bool, error) { return r.log.OffsetForTimestamp(e.Timestamp, r.shown) }
+	if e.Timestamp == MaxTimestamp {
+		find = func() (storage.Position, bool, error) { return r.log.MaxTimestamp(r.shown) }
+	}
+	p, found, err := find()
+	switch {
+	case err != nil:
+		r.fail(fatalOf("find an offset by time", err))
+		return
+	case found:
+		result.Offset, result.Timestamp, result.Epoch = p.Offset, p.Timestamp, p.Epoch
+	}
+	r.answer(e.ID, result)
+}

@@ -1,0 +1,386 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
+	"github.com/kraft-operator/kraft-operator/quorum/state"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// Config is all that a Replica is told at birth.
+type Config struct {
+	Raft           raft.Config // State and Log are taken from the directory
+	Producers      state.Options
+	MaxParkedReads int // more are answered at once with what is there
+	// Wall is the calendar: time of control batches, nothing else. A simulation hands in its own.
+	Wall func() time.Time
+}
+
+// committedEvery is how often the committed file is renewed at most.
+const committedEvery = time.Second
+
+// Replica is one member: core, directory and producer state.
+type Replica struct {
+	cfg       Config
+	dir       *storage.Dir
+	log       *storage.Log // of dir
+	node      *raft.Node
+	producers *state.Producers
+
+	now raft.Instant // of the Step under way
+	out Output       // of the Step under way
+
+	// What the core said last, kept so that a read or an append need not ask for a whole Status.
+	leads          bool // is Leader, and may append
+	leader         raft.NodeID
+	epoch          raft.Epoch
+	epochCommitted bool // leads, and the epoch's first record is below the high watermark
+
+	shown      int64 // high watermark as clients see it: never falls while the process lives
+	generation uint64
+	flush      *Flush // outstanding
+
+	fetched   map[raft.Correlation][]byte // validated bytes whose summaries the core is deciding on
+	proposals map[raft.RequestID]*proposal
+	// nextTimeout is no later than the first proposal to time out.
+	nextTimeout raft.Instant
+	reads       []parkedRead
+	barriers    map[raft.RequestID]struct{}
+
+	idEpoch   raft.Epoch // leader epoch that idCounter belongs to
+	idCounter uint32
+
+	committed     int64 // what the directory was told is committed
+	nextCommitted raft.Instant
+
+	belowReserve bool // what the core was told of the disk
+	nextSpace    raft.Instant
+	unchecked    int // bytes appended since the free space was looked at
+}
+
+// Open opens the directory and starts a replica on it. Reading the log, which the producer state is rebuilt from, may
+// take a while. Errors that end the process are *storage.Fault.
+func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raft.Instant) (*Replica, error) {
+	r := &Replica{
+		cfg:         cfg,
+		now:         now,
+		leader:      raft.None,
+		nextTimeout: raft.Never,
+		producers:   state.New(cfg.Producers, 0),
+		fetched:     map[raft.Correlation][]byte{},
+		proposals:   map[raft.RequestID]*proposal{},
+		barriers:    map[raft.RequestID]struct{}{},
+	}
+	options.OnBatch = func(b record.Batch) { r.remember(b.Header) }
+	dir, err := storage.Open(fsys, path, options)
+	if err != nil {
+		return nil, err
+	}
+	r.dir, r.log = dir, dir.Log
+	// What was below the high watermark once is for ever: clients may read up to there before a leader is known.
+	r.shown = r.log.Committed()
+	r.committed = r.shown
+	r.producers.Committed(r.shown)
+
+	meta := dir.Meta()
+	r.cfg.Raft.ClusterID = meta.ClusterID
+	r.cfg.Raft.Self = raft.ReplicaKey{ID: meta.NodeID, DirectoryID: meta.DirectoryID}
+	r.cfg.Raft.State = dir.ElectionState()
+	r.cfg.Raft.Log = dir.LogState()
+	if r.node, err = raft.New(r.cfg.Raft, now); err != nil {
+		dir.Abandon()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Start returns the work a fresh replica has before anything happens to it. It is called once, before the first Step.
+func (r *Replica) Start(now raft.Instant) Output { return r.Step(now, Tick{}) }
+
+// Deadline is the instant of the next Tick.
+func (r *Replica) Deadline() raft.Instant {
+	next := min(r.node.Deadline(), r.nextRead(), r.nextTimeout)
+	if r.shown > r.committed {
+		next = min(next, r.nextCommitted)
+	}
+	if r.belowReserve {
+		next = min(next, r.nextSpace) // nothing else may happen that would notice the space
+	}
+	return next
+}
+
+// Step lets one event happen.
+func (r *Replica) Step(now raft.Instant, event Event) Output {
+	r.now, r.out = now, Output{}
+	switch e := event.(type) {
+	case Tick:
+		r.checkSpace(0)
+		r.feed(raft.Deadline{})
+	case Core:
+		r.feed(e.Event)
+	case Fetched:
+		r.receive(e)
+	case Produce:
+		r.produce(e)
+	case InitProducer:
+		r.initProducer(e)
+	case Read:
+		r.read(e)
+	case ListOffsets:
+		r.listOffsets(e)
+	case EpochEnd:
+		r.epochEnd(e)
+	case Flushed:
+		r.flushed(e)
+	default:
+		panic(fmt.Sprintf("replica: unknown event %T", event))
+	}
+	r.timeOutProposals()
+	r.releaseReads(false)
+	r.keepCommitted()
+	out := r.out
+	r.out = Output{}
+	return out
+}
+
+// feed hands an event to the core and does the work that comes of it.
+func (r *Replica) feed(event raft.Event) {
+	r.node.Step(r.now, event)
+	for r.out.Fatal == nil && r.node.HasReady() {
+		r.perform(r.node.Ready())
+		r.node.Advance()
+	}
+}
+
+// perform does the work of one Ready in the order that package raft demands.
+func (r *Replica) perform(rd raft.Ready) {
+	if rd.Fatal != nil {
+		r.fail(rd.Fatal)
+		return
+	}
+	if err := r.write(rd); err != nil {
+		r.fail(fatalOf("", err))
+		return
+	}
+	r.observe(rd)
+	if rd.Flush {
+		r.startFlush()
+	}
+	for _, a := range rd.Answers {
+		r.complete(a)
+	}
+	r.out.Sends = append(r.out.Sends, rd.Sends...)
+	r.out.Stopped = r.out.Stopped || rd.Stopped
+}
+
+// write makes durable what must be, and brings the log to where the core has it.
+func (r *Replica) write(rd raft.Ready) error {
+	if rd.Persist != nil {
+		s := r.node.Status()
+		if err := r.dir.WriteElectionState(*rd.Persist, s.KRaftVersion, s.Voters); err != nil {
+			return fmt.Errorf("write quorum-state: %w", err)
+		}
+	}
+	if rd.Truncate != nil {
+		if err := r.truncate(*rd.Truncate); err != nil {
+			return fmt.Errorf("truncate the log to offset %d: %w", rd.Truncate.Offset, err)
+		}
+	}
+	if rd.EpochStart != nil {
+		if err := r.log.AssignEpoch(*rd.EpochStart); err != nil {
+			return fmt.Errorf("write leader-epoch-checkpoint: %w", err)
+		}
+	}
+	for _, a := range rd.Appends {
+		if err := r.append(a); err != nil {
+			return fmt.Errorf("append at offset %d: %w", a.Base, err)
+		}
+	}
+	return nil
+}
+
+// append writes one batch group at the log's end.
+func (r *Replica) append(a raft.Append) error {
+	var raw []byte
+	switch {
+	case a.Control != nil:
+		raw = record.EncodeControl(a.Base, a.Epoch, r.cfg.Wall().UnixMilli(), a.Control...)
+	case a.Count > 0:
+		raw = firstBatches(r.fetched[a.Fetched], a.Count)
+	default:
+		p := r.proposals[a.Proposal]
+		raw, p.bytes = p.bytes, nil
+		record.Stamp(raw, a.Base, a.Epoch)
+	}
+	if err := r.log.Append(r.now, raw); err != nil {
+		return err
+	}
+	for h, err := range record.Headers(raw) {
+		if err != nil {
+			return err
+		}
+		r.remember(h)
+	}
+	return nil
+}
+
+// remember lets the producer state follow what was appended.
+func (r *Replica) remember(h record.Header) {
+	if h.ProducerID >= 0 && !h.IsControl() {
+		r.producers.Append(r.now, producerBatch(h))
+	}
+}
+
+// firstBatches is the first n batches in raw.
+func firstBatches(raw []byte, n int) []byte {
+	size := 0
+	for range n {
+		h, err := record.ParseHeader(raw[size:])
+		if err != nil {
+			panic(fmt.Sprintf("fetched bytes, validated before: %v", err))
+		}
+		size += h.Size
+	}
+	return raw[:size]
+}
+
+func producerBatch(h record.Header) state.Batch {
+	return state.Batch{
+		ProducerID:    h.ProducerID,
+		ProducerEpoch: h.ProducerEpoch,
+		BaseSequence:  h.BaseSequence,
+		Records:       h.LastOffsetDelta + 1,
+		BaseOffset:    h.BaseOffset,
+		LastOffset:    h.LastOffset(),
+	}
+}
+
+// truncate cuts the log, and everything that follows it.
+func (r *Replica) truncate(t raft.Truncate) error {
+	if t.Offset < r.shown {
+		panic(fmt.Sprintf("truncate to offset %d below high watermark %d", t.Offset, r.shown))
+	}
+	r.generation = t.Generation
+	if err := r.log.Truncate(t.Offset); err != nil {
+		return err
+	}
+	if r.producers.Truncate(t.Offset) {
+		return nil
+	}
+	return r.rebuildProducers()
+}
+
+// rebuildProducers reads the log from its start. All ages start anew.
+func (r *Replica) rebuildProducers() error {
+	r.producers = state.New(r.cfg.Producers, r.log.Start())
+	err := r.log.Walk(r.log.Start(), r.log.End(), func(b record.Batch) error {
+		r.remember(b.Header)
+		return nil
+	})
+	r.producers.Committed(r.shown)
+	return err
+}
+
+// observe notes who leads and how far the log is committed, and completes what waited for that.
+func (r *Replica) observe(rd raft.Ready) {
+	v := r.node.Status()
+	r.leads = v.Role == raft.Leader
+	moved := r.epoch != v.Election.Epoch
+	r.leader, r.epoch = v.Leader, v.Election.Epoch
+	r.epochCommitted = r.leads && v.HighWatermark > v.EpochStart
+	grown := rd.HighWatermark > r.shown
+	if grown {
+		r.shown = rd.HighWatermark
+		r.producers.Committed(r.shown)
+	}
+	if grown || moved {
+		r.releaseReads(true)
+	}
+}
+
+// complete turns a core's answer into the driver's.
+func (r *Replica) complete(a raft.Answer) {
+	switch result := a.Result.(type) {
+	case raft.FetchResponse:
+		r.answerFetch(a.ID, result)
+	case raft.ProposeResult:
+		r.proposed(a.ID, result)
+	case raft.BarrierResult:
+		r.barrierDone(a.ID, result)
+	default:
+		r.answer(a.ID, a.Result)
+	}
+}
+
+// answerFetch adds the records to a peer's Fetch answer.
+func (r *Replica) answerFetch(id raft.RequestID, f raft.FetchResponse) {
+	result := FetchResult{FetchResponse: f, Records: []byte{}}
+	if f.End > f.Offset {
+		records, err := r.log.Read(nil, f.Offset, f.MaxBytes, f.End)
+		if err != nil {
+			r.fail(fatalOf("read the log", err))
+			return
+		}
+		result.Records = records
+	}
+	r.answer(id, result)
+}
+
+// Status is the core's view of this member. It shares nothing with the Replica.
+func (r *Replica) Status() raft.Status { return r.node.Status() }
+
+// HighWatermark is what clients see: unlike the core's it is known from before, and never falls.
+func (r *Replica) HighWatermark() int64 { return r.shown }
+
+// Dir is the replica's directory, for what may be asked beside the loop (see package storage).
+func (r *Replica) Dir() *storage.Dir { return r.dir }
+
+// BelowReserve reports whether the disk has less free space than its reserve.
+func (r *Replica) BelowReserve() bool { return r.belowReserve }
+
+// Counts are what waits in the replica.
+func (r *Replica) Counts() Counts {
+	return Counts{Proposals: len(r.proposals), Reads: len(r.reads), Producers: r.producers.Len()}
+}
+
+// Counts are the lengths of the replica's own queues.
+type Counts struct {
+	Proposals int // appends, and repeats of appends, that are not answered yet
+	Reads     int // parked client reads
+	Producers int // idempotent producers that are remembered
+}
+
+// Close ends a replica that is not needed any more: the log is flushed and what is committed is noted. No flush may be
+// outstanding.
+func (r *Replica) Close() error {
+	_, err := r.log.Flush()
+	r.dir.MarkCommitted(r.now, r.shown)
+	return errors.Join(err, r.dir.Close())
+}
+
+// Abandon lets go of the directory as a crash would.
+func (r *Replica) Abandon() { r.dir.Abandon() }
+
+// header is the answer's head for what is decided here.
+func (r *Replica) header(code raft.ErrorCode) raft.Header {
+	h := raft.Header{Error: code, Epoch: r.epoch, Leader: r.leader}
+	if code == raft.NotLeaderOrFollower || code == raft.FencedLeaderEpoch {
+		h.LeaderEndpoints = r.node.Status().LeaderEndpoints
+	}
+	return h
+}
+
+func (r *Replica) answer(id raft.RequestID, result any) {
+	r.out.Answers = append(r.out.Answers, Answer{ID: id, Result: result})
+}
+
+func (r *Replica) fail(f *raft.Fatal) {
+	if r.out.Fatal == nil {
+		r.out.Fatal = f
+	}
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
+	"github.com/kraft-operator/kraft-operator/quorum/replica"
+	"github.com/kraft-operator/kraft-operator/quorum/transport"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
+)
+
+// handleClient takes in a request on the CLIENT listener. It runs on the connection's goroutine, so what takes a while,
+// such as unpacking a batch to check it, is done here; what needs the replica goes to the loop.
+func (s *server) handleClient(in *transport.Inbound, r *wire.Request) error {
+	switch body := r.Body.(type) {
+	case *wire.ProduceRequest:
+		return s.produce(in, r, body)
+	case *wire.ClientFetchRequest:
+		return s.clientFetch(in, r, body)
+	case *wire.ListOffsetsRequest:
+		return s.listOffsets(in, r, body)
+	case *wire.OffsetForLeaderEpochRequest:
+		return s.offsetForLeaderEpoch(in, r, body)
+	case *wire.InitProducerIDRequest:
+		return s.initProducerID(in, r, body)
+	case *wire.MetadataRequest:
+		s.reply(in, r, s.metadata())
+		return nil
+	case *wire.DescribeClusterRequest:
+		s.reply(in, r, s.describeCluster(config.Client))
+		return nil
+	case raft.DescribeQuorumRequest:
+		return s.handleDescribeQuorum(in, r, body)
+	default:
+		return fmt.Errorf("%v cannot be served", r.Header)
+	}
+}
+
+func (s *server) reply(in *transport.Inbound, r *wire.Request, response any, records ...[]byte) {
+	in.Reply(s.codecs.client.Encode(r, response, wire.Extra{Records: records}))
+}
+
+// produce appends one batch. With acks=0 the client wants no answer, so it gets neither an answer nor a promise.
+func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.ProduceRequest) error {
+	answer := func(resp *wire.ProduceResponse) { s.reply(in, r, resp) }
+	drop := func() { in.Close(errEnded) }
+	if p.Acks == 0 {
+		in.Drop()
+		answer, drop = func(*wire.ProduceResponse) {}, func() {}
+	}
+	if p.Transactional {
+		answer(&wire.ProduceResponse{Error: raft.InvalidRequest, Message: "transactions are not supported", Hint: noHint})
+		return nil
+	}
+	batch, err := replica.CheckProduce(p.Records, s.topicMode(), s.cfg.MaxBatchBytes)
+	var rejected *record.Rejection
+	if errors.As(err, &rejected) {
+		s.metrics.rejectedBatches.Add(1)
+		answer(&wire.ProduceResponse{Error: rejected.Code, Message: rejected.Error(), Hint: noHint})
+		return nil
+	}
+	return s.handOn(func() {
+		began := s.now()
+		s.ask(waiter{drop: drop, reply: func(result any) {
+			done := result.(replica.ProduceResult)
+			if took := time.Duration(s.now() - began); done.Error == raft.NoError {
+				s.metrics.commit.observe(took)
+				s.metrics.commits.add(float64(took.Microseconds()) / 1000)
+			}
+			answer(&wire.ProduceResponse{
+				Error: done.Error, Message: done.Message, BaseOffset: done.BaseOffset, LogStart: done.LogStart,
+				Hint: s.hintFor(done.Header),
+			})
+		}}, func(id raft.RequestID) replica.Event {
+			return replica.Produce{ID: id, Batch: batch, Timeout: p.Timeout}
+		})
+	})
+}
+
+var noHint = wire.LeaderHint{Leader: raft.None, Epoch: -1, Node: wire.Node{ID: raft.None}}
+
+// hintFor sends a client on, if the answer says that it came to the wrong member.
+func (s *server) hintFor(h raft.Header) wire.LeaderHint {
+	if h.Error != raft.NotLeaderOrFollower && h.Error != raft.FencedLeaderEpoch {
+		return noHint
+	}
+	// The table as of now: the view is as old as the last round, and this may be the first answer of a new epoch.
+	st := s.replica.Status()
+	v := &view{Status: st, table: s.members.table(st.Voters)}
+	return v.hint(config.Client)
+}
+
+// clientFetch reads below the high watermark, or sends the consumer to a nearer member.
+func (s *server) clientFetch(in *transport.Inbound, r *wire.Request, f *wire.ClientFetchRequest) error {
+	v := s.view.Load()
+	if id := readReplica(s.cfg.ReadReplicas, v, f.Rack, f.Offset, in.Conn.ID); id != raft.None && r.Version >= preferredReadReplicaSince {
+		s.reply(in, r, &wire.ClientFetchResponse{HighWatermark: v.shown, LogStart: v.LogStart, ReadReplica: id, Hint: noHint})
+		return nil
+	}
+	read := replica.Read{
+		LeaderEpoch: f.LeaderEpoch,
+		Offset:      f.Offset,
+		MinBytes:    f.MinBytes,
+		MaxBytes:    min(f.MaxBytes, maxReadBytes),
+		MaxWait:     f.MaxWait,
+	}
+	return s.handOn(func() {
+		s.ask(waitOn(in, func(result any) {
+			done := result.(replica.ReadResult)
+			resp := &wire.ClientFetchResponse{
+				Error: done.Error, HighWatermark: done.HighWatermark, LogStart: done.LogStart,
+				ReadReplica: raft.None, Hint: s.hintFor(done.Header),
+			}
+			if len(done.Records) == 0 {
+				s.reply(in, r, resp)
+				return
+			}
+			s.reply(in, r, resp, done.Records)
+		}), func(id raft.RequestID) replica.Event {
+			read.ID = id
+			return read
+		})
+	})
+}
+
+const (
+	preferredReadReplicaSince = 11      // version of Fetch (KIP-392)
+	maxReadBytes              = 1 << 20 // of one answer to a consumer, one batch excepted: the loop reads it
+)
+
+func (s *server) listOffsets(in *transport.Inbound, r *wire.Request, l *wire.ListOffsetsRequest) error {
+	timestamp := l.Timestamp
+	switch timestamp {
+	case wire.TimestampEarliestHere:
+		timestamp = replica.Earliest // nothing is kept elsewhere
+	case wire.TimestampTiered:
+		s.reply(in, r, &wire.ListOffsetsResponse{Timestamp: -1, Offset: -1, LeaderEpoch: -1})
+		return nil
+	}
+	return s.handOn(func() {
+		s.ask(waitOn(in, func(result any) {
+			done := result.(replica.ListOffsetsResult)
+			s.reply(in, r, &wire.ListOffsetsResponse{Error: done.Error, Timestamp: done.Timestamp, Offset: done.Offset, LeaderEpoch: done.Epoch})
+		}), func(id raft.RequestID) replica.Event {
+			return replica.ListOffsets{ID: id, LeaderEpoch: l.LeaderEpoch, Timestamp: timestamp}
+		})
+	})
+}
+
+func (s *server) offsetForLeaderEpoch(in *transport.Inbound, r *wire.Request, o *wire.OffsetForLeaderEpochRequest) error {
+	return s.handOn(func() {
+		s.ask(waitOn(in, func(result any) {
+			done := result.(replica.EpochEndResult)
+			s.reply(in, r, &wire.OffsetForLeaderEpochResponse{Error: done.Error, Epoch: done.Epoch, EndOffset: done.End})
+		}), func(id raft.RequestID) replica.Event {
+			return replica.EpochEnd{ID: id, LeaderEpoch: o.CurrentEpoch, Epoch: o.Epoch}
+		})
+	})
+}
+
+func (s *server) handleDescribeQuorum(in *transport.Inbound, r *wire.Request, body raft.Request) error {
+	return s.handOn(func() {
+		s.ask(waitOn(in, func(result any) {
+			in.Reply(s.codecs.client.Encode(r, result, wire.Extra{Now: s.now(), Wall: time.Now()}))
+		}), func(id raft.RequestID) replica.Event {
+			return replica.Core{Event: raft.Inbound{ID: id, Conn: raft.ConnID(in.Conn.ID), Request: body}}
+		})
+	})
+}
+
+// metadata tells clients who leads, and every member that they may ask.
+func (s *server) metadata() *wire.MetadataResponse {
+	v := s.view.Load()
+	m := &wire.MetadataResponse{
+		Brokers:    nodes(v.table, config.Client),
+		Controller: v.leaderForClients(),
+		Leader:     v.leaderForClients(),
+		Epoch:      v.Election.Epoch,
+	}
+	if _, reachable := node(v.table, m.Leader, config.Client); !reachable {
+		m.Error, m.Leader, m.Controller = wire.LeaderNotAvailable, raft.None, raft.None
+	}
+	for _, n := range m.Brokers {
+		m.Replicas = append(m.Replicas, n.ID)
+		if _, votes := v.Voters.ByID(n.ID); votes {
+			m.InSync = append(m.InSync, n.ID)
+		}
+	}
+	return m
+}

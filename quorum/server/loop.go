@@ -1,0 +1,307 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/replica"
+	"github.com/kraft-operator/kraft-operator/quorum/transport"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
+)
+
+// loop is the state of the one goroutine that owns the replica.
+type loop struct {
+	lastID  raft.RequestID
+	waiting map[raft.RequestID]waiter // who is answered by the replica
+
+	fatal   *Fatal
+	stopped bool // the replica has nothing left to do
+
+	stopping      bool
+	leads         bool
+	epoch         raft.Epoch
+	leaderContact raft.Instant
+	caughtUp      bool
+	nextPrune     raft.Instant
+	flushing      time.Time
+}
+
+// waiter is a request that the replica has. Neither function may block.
+type waiter struct {
+	reply func(result any)
+	drop  func() // there will be no answer
+}
+
+type flushed struct {
+	flush *replica.Flush
+	err   error
+	took  time.Duration
+}
+
+// beatEvery is how often the loop comes round even if nothing happens, which /livez watches.
+const beatEvery = time.Second
+
+// roundSize bounds the events of one round, after which timers and flushes get their turn.
+const roundSize = 256
+
+// post hands f to the loop. It reports false if the loop has ended.
+func (s *server) post(f func()) bool {
+	select {
+	case s.inbox <- f:
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// runLoop owns the replica until it has stopped, failed, or was killed.
+func (s *server) runLoop(ctx context.Context) error {
+	s.carryOut(s.replica.Start(s.now()))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var giveUp <-chan time.Time
+	for {
+		s.publish()
+		switch {
+		case s.fatal != nil:
+			return s.fatal
+		case s.stopped:
+			return nil
+		}
+		timer.Reset(s.sleep())
+		idle := time.Now()
+		select {
+		case f := <-s.inbox:
+			s.metrics.idle.add(time.Since(idle))
+			f()
+			s.round()
+		case f := <-s.flushed:
+			s.metrics.idle.add(time.Since(idle))
+			s.afterFlush(f)
+		case <-timer.C:
+			s.metrics.idle.add(time.Since(idle))
+			s.step(replica.Tick{})
+		case <-stop:
+			stop = nil
+			giveUp = s.stop()
+		case <-giveUp:
+			s.Log.Warn("Stopped without a successor: nobody took the leadership in time", "duration", s.cfg.ShutdownTimeout)
+			return nil
+		case <-s.Kill:
+			return ErrKilled
+		}
+	}
+}
+
+// round runs more events that are already there.
+func (s *server) round() {
+	for range roundSize {
+		if s.fatal != nil {
+			return
+		}
+		select {
+		case f := <-s.inbox:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+func (s *server) sleep() time.Duration {
+	at := s.replica.Deadline()
+	if at == raft.Never {
+		return beatEvery
+	}
+	return min(max(time.Duration(at-s.now()), 0), beatEvery)
+}
+
+// stop begins a graceful stop: a leader hands over, everybody else has nothing to wait for.
+func (s *server) stop() (giveUp <-chan time.Time) {
+	s.stopping = true
+	s.Log.Info("Stopping", "role", s.replica.Status().Role.String(), "epoch", s.epoch)
+	s.step(replica.Core{Event: raft.Shutdown{Timeout: s.cfg.ShutdownTimeout}})
+	return time.After(s.cfg.ShutdownTimeout + time.Second)
+}
+
+// step lets one event happen to the replica and does what comes of it.
+func (s *server) step(event replica.Event) {
+	if s.fatal == nil {
+		s.carryOut(s.replica.Step(s.now(), event))
+	}
+}
+
+// ask is step for an event that is answered.
+func (s *server) ask(w waiter, event func(id raft.RequestID) replica.Event) {
+	s.lastID++
+	s.waiting[s.lastID] = w
+	s.step(event(s.lastID))
+}
+
+// dropWaiting lets everybody go who is still waiting when the loop has ended.
+func (s *server) dropWaiting() {
+	for _, w := range s.waiting {
+		w.drop()
+	}
+	clear(s.waiting)
+}
+
+// carryOut does the work of an Output.
+func (s *server) carryOut(out replica.Output) {
+	if out.Fatal != nil {
+		s.fatal = &Fatal{Token: out.Fatal.Reason, Message: out.Fatal.Message}
+		return
+	}
+	s.noteLeadership()
+	for _, err := range out.Dropped {
+		s.metrics.droppedBatches.Add(1)
+		s.Log.Warn("Dropped fetched records", "err", err)
+	}
+	if out.Flush != nil {
+		s.flushes <- out.Flush
+	}
+	if out.WriteCommitted {
+		select {
+		case s.notes <- struct{}{}:
+		default:
+		}
+	}
+	for _, a := range out.Answers {
+		w := s.waiting[a.ID]
+		delete(s.waiting, a.ID)
+		w.reply(a.Result)
+	}
+	for _, send := range out.Sends {
+		var tag *wire.FetchTag
+		if _, ok := send.Request.(raft.FetchRequest); ok {
+			tag = &wire.FetchTag{
+				TableVersion: s.members.version,
+				Listeners:    s.advertised,
+				Rack:         s.cfg.Rack,
+				BelowReserve: s.replica.BelowReserve(),
+			}
+		}
+		s.peers.Send(send, tag)
+	}
+	s.stopped = s.stopped || out.Stopped
+}
+
+// noteLeadership keeps the member table and the log of what happened in step with the core.
+func (s *server) noteLeadership() {
+	st := s.replica.Status()
+	leads := st.Role == raft.Leader
+	if leads && (!s.leads || s.epoch != st.Election.Epoch) {
+		s.members.lead(s.now(), st.Election.Epoch)
+		s.nextPrune = s.now().Add(forgetAfter)
+	}
+	if leads {
+		s.members.setSelf(s.now(), st.Election.Epoch, s.replica.BelowReserve())
+		if s.now() >= s.nextPrune {
+			s.members.prune(s.now(), st.Election.Epoch, st.Voters)
+			s.nextPrune = s.now().Add(beatEvery)
+		}
+	}
+	if st.Election.Epoch != s.epoch {
+		s.leaderContact, s.caughtUp = -1, s.caughtUp && !leads
+	}
+	s.leads, s.epoch = leads, st.Election.Epoch
+}
+
+// publish shows everybody else how things stand.
+func (s *server) publish() {
+	now := s.now()
+	v := &view{
+		Status:        s.replica.Status(),
+		now:           now,
+		shown:         s.replica.HighWatermark(),
+		counts:        s.replica.Counts(),
+		belowReserve:  s.replica.BelowReserve(),
+		leaderContact: s.leaderContact,
+		caughtUp:      s.caughtUp,
+		queue:         len(s.inbox),
+		stopping:      s.stopping,
+		fetchTimeout:  int64(s.cfg.FetchTimeout),
+	}
+	before := s.view.Load()
+	if before != nil && before.table.Version == s.members.version && before.VotersOffset == v.VotersOffset {
+		v.table = before.table
+	} else {
+		v.table = s.members.table(v.Voters)
+	}
+	s.logChanges(before, v)
+	s.metrics.observe(before, v)
+	s.view.Store(v)
+	s.beat.Store(int64(now))
+}
+
+func (s *server) logChanges(before, v *view) {
+	if before == nil {
+		return
+	}
+	if before.Role != v.Role || before.Leader != v.Leader || before.Election.Epoch != v.Election.Epoch {
+		s.Log.Info("Changed role", "role", v.Role.String(), "leader", v.Leader, "epoch", v.Election.Epoch, "voter", v.IsVoter,
+			"offset", v.LogEnd.Offset, "highWatermark", v.Status.HighWatermark)
+	}
+	if h := v.Handoff; h.Phase != before.Handoff.Phase || h.WriteGap != before.Handoff.WriteGap {
+		s.Log.Info("Handoff", "phase", string(h.Phase), "from", h.From, "target", h.Target.String(), "leader", h.To, "epoch", h.ToEpoch,
+			"reason", h.Message, "writeGap", h.WriteGap, "measuredBy", h.MeasuredBy)
+	}
+	if before.VotersOffset != v.VotersOffset {
+		s.Log.Info("Changed voter set", "voters", len(v.Voters), "offset", v.VotersOffset)
+	}
+	if before.belowReserve != v.belowReserve {
+		s.Log.Warn("Free space crossed the reserve", "below", v.belowReserve, "reserve", s.cfg.ReserveBytes)
+	}
+}
+
+// flushLoop runs the flushes, one after the other.
+func (s *server) flushLoop() {
+	for f := range s.flushes {
+		began := time.Now()
+		err := f.Run()
+		s.flushed <- flushed{flush: f, err: err, took: time.Since(began)} // has room: one is outstanding
+	}
+}
+
+// noteLoop renews the committed file. What goes wrong with it ends the process through the next use of the log.
+func (s *server) noteLoop() {
+	for range s.notes {
+		if err := s.replica.Dir().WriteCommitted(); err != nil {
+			s.Log.Warn("Could not write the committed file", "err", err)
+		}
+	}
+}
+
+func (s *server) afterFlush(f flushed) {
+	s.metrics.fsync.observe(f.took)
+	s.step(replica.Flushed{Flush: f.flush, Err: f.err})
+}
+
+// onReply takes in a peer's answer. It runs on the peer's goroutine.
+func (s *server) onReply(r transport.Reply) {
+	s.post(func() {
+		fetch, ok := r.Outcome.Response.(raft.FetchResponse)
+		if !ok {
+			s.step(replica.Core{Event: r.Outcome})
+			return
+		}
+		if r.Table != nil && !s.leads && r.Table.Version > s.members.version {
+			s.members.learn(r.Table)
+		}
+		s.step(replica.Fetched{Correlation: r.Outcome.Correlation, Response: fetch, Records: r.Records})
+		if fetch.TopError == raft.NoError && fetch.Error == raft.NoError && fetch.Diverging == nil && fetch.Epoch == s.epoch {
+			s.leaderContact = s.now()
+			if fetch.HighWatermark >= 0 && s.replica.Status().LogEnd.Offset >= fetch.HighWatermark {
+				s.caughtUp = true
+			}
+		}
+	})
+}
+
+// serves reports whether the configuration has that listener.
+func (s *server) serves(name string) bool {
+	_, ok := s.cfg.Listener(name)
+	return ok
+}
