@@ -60,3 +60,10 @@ func (l *Log) writeCommitted() error {
 	l.committed.wrote = p.Offset
 	return nil
 }
+
+// Committed is the offset below which everything is known to be committed and on disk, by the file or since.
+func (l *Log) Committed() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.committed.mark
+}
