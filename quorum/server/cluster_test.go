@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -325,4 +326,25 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	fmt.Printf("%s%s", w.prefix, p)
 	return len(p), nil
+}
+
+// metric reads one sample of /metrics; -1 if it is not there.
+func (c *cluster) metric(m *testMember, sample string) float64 {
+	c.t.Helper()
+	r, err := http.Get("http://" + m.listeners[config.Health] + "/metrics")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, _ := io.ReadAll(r.Body)
+	for line := range strings.Lines(string(body)) {
+		if rest, ok := strings.CutPrefix(line, sample+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				c.t.Fatalf("metric %s: %v", line, err)
+			}
+			return v
+		}
+	}
+	return -1
 }

@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// load is writers that append one record after the other, each with keys of its own and values that count up.
+type load struct {
+	c       *cluster
+	writers sync.WaitGroup
+	stop    chan struct{}
+	acked   [][]time.Time // by writer: when the n-th append was acknowledged
+}
+
+func (c *cluster) load(writers int) *load {
+	l := &load{c: c, stop: make(chan struct{}), acked: make([][]time.Time, writers)}
+	client := c.client()
+	for w := range writers {
+		l.writers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				err := client.ProduceSync(ctx, keyed(strconv.Itoa(w), strconv.Itoa(n))).FirstErr()
+				cancel()
+				if err != nil {
+					c.t.Errorf("writer %d, append %d: %v", w, n, err)
+					return
+				}
+				l.acked[w] = append(l.acked[w], time.Now())
+			}
+		})
+	}
+	return l
+}
+
+// end stops the writers and checks what the log holds: each writer's values in order, every one once.
+func (l *load) end() (longestGap time.Duration) {
+	l.c.t.Helper()
+	close(l.stop)
+	l.writers.Wait()
+	total := 0
+	var instants []time.Time
+	for _, acks := range l.acked {
+		total += len(acks)
+		instants = append(instants, acks...)
+	}
+	next := make([]int, len(l.acked))
+	for _, r := range l.c.readAll(total) {
+		w, _ := strconv.Atoi(string(r.Key))
+		if n, _ := strconv.Atoi(string(r.Value)); n != next[w] {
+			l.c.t.Fatalf("writer %d: value %d at offset %d, expected %d: lost, doubled or out of order", w, n, r.Offset, next[w])
+		}
+		next[w]++
+	}
+	for w, acks := range l.acked {
+		if next[w] != len(acks) {
+			l.c.t.Errorf("writer %d: %d acknowledged, %d in the log", w, len(acks), next[w])
+		}
+	}
+	slices.SortFunc(instants, time.Time.Compare)
+	for i := 1; i < len(instants); i++ {
+		longestGap = max(longestGap, instants[i].Sub(instants[i-1]))
+	}
+	return longestGap
+}
+
+// warm waits until every writer has been acknowledged a few times.
+func (c *cluster) appendsGoOn() {
+	c.t.Helper()
+	var before int64 = -1
+	c.await("appends to go on", func() bool {
+		var high int64
+		for _, m := range c.members {
+			if m.cancel == nil {
+				continue
+			}
+			if s := c.status(m); s != nil {
+				high = max(high, s.HighWatermark)
+			}
+		}
+		if before < 0 {
+			before = high
+		}
+		return high > before+200
+	})
+}
+
+func TestKillOfTheLeaderUnderLoad(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	leader := c.leader()
+	before := c.status(leader)
+	l := c.load(4)
+	c.appendsGoOn()
+	c.killMember(leader)
+	c.appendsGoOn()
+	c.start(leader)
+	next := c.leader()
+	c.appendsGoOn()
+	gap := l.end()
+	t.Logf("longest gap %v", gap)
+	if s := c.status(next); s.Epoch <= before.Epoch {
+		t.Errorf("epoch %d after the kill, %d before", s.Epoch, before.Epoch)
+	}
+	if gap > 2*time.Second {
+		t.Errorf("longest gap without an acknowledged append is %v: nobody noticed the refused connection", gap)
+	}
+}
+
+func TestStopOfTheLeaderUnderLoad(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	leader := c.leader()
+	before := c.status(leader)
+	l := c.load(4)
+	c.appendsGoOn()
+	c.stop(leader)
+	c.start(leader)
+	next := c.leader()
+	c.appendsGoOn()
+	gap := l.end()
+	t.Logf("longest gap %v", gap)
+	s := c.status(next)
+	if s.Epoch != before.Epoch+1 {
+		t.Errorf("epoch %d after a graceful stop, want %d: one election", s.Epoch, before.Epoch+1)
+	}
+	if h := s.Handoff; h == nil || h.Target != s.NodeID || h.To != s.NodeID {
+		t.Errorf("the successor tells of handoff %+v, want itself as target", h)
+	}
+	if gap > time.Second {
+		t.Errorf("longest gap without an acknowledged append is %v", gap)
+	}
+}
+
+func TestFollowersStopWithoutAnElection(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	leader := c.leader()
+	before := c.status(leader)
+	for _, m := range c.members {
+		if m != leader {
+			c.stop(m)
+			c.start(m)
+			c.leader()
+		}
+	}
+	if s := c.status(leader); s.Role != "Leader" || s.Epoch != before.Epoch {
+		t.Errorf("leader is %s in epoch %d after the others' restarts, want Leader in %d", s.Role, s.Epoch, before.Epoch)
+	}
+}
+
+func TestObserverServesReads(t *testing.T) {
+	c := newCluster(t, 3, 1, "client.read.replicas=observers")
+	c.leader()
+	client := c.client()
+	for i := range 50 {
+		c.append(client, keyed("k", fmt.Sprint(i)))
+	}
+	observer := c.members[3]
+	c.await("the observer to have all", func() bool { return c.status(observer).HighWatermark >= 50 })
+	before := c.metric(observer, `quorum_requests_total{listener="CLIENT",request="Fetch"}`)
+	got := c.readAll(50, kgo.Rack("somewhere"))
+	if len(got) != 50 {
+		t.Fatalf("read %d records", len(got))
+	}
+	if after := c.metric(observer, `quorum_requests_total{listener="CLIENT",request="Fetch"}`); after <= before {
+		t.Errorf("the observer served %v fetches before and %v after the read: nobody was sent to it", before, after)
+	}
+}
