@@ -91,9 +91,8 @@ bench: ## Run the benchmarks of the quorum
 	go test ./quorum/... -run '^$$' -bench . -benchmem -count=$(or $(COUNT),6)
 
 .PHONY: e2e
-e2e: ## Test on a real Kubernetes what the demo does not show (root)
-	@hack/localkube/up
-	KRAFT_E2E=1 hack/localkube/run go test -tags=e2e -count=1 -timeout=30m ./hack/e2e/...
+e2e: ## Show on a real Kubernetes what faults do: a bad image, all pods gone, a node's power failure
+	@hack/demo/run --faults
 
 .PHONY: interop
 interop: ## Test beside real Apache Kafka and kcat; what is missing on the machine is skipped

@@ -58,6 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&o.operator, "operator", "dist/demo", "the kustomization `FOLDER` that installs the operator")
 	flags.StringVar(&o.sample, "sample", "config/samples", "the kustomization `FOLDER` with the MetadataQuorum")
 	flags.StringVar(&o.newImage, "new-image", "", "the `IMAGE` that the quorum is rolled to")
+	faultStory := flags.Bool("faults", false, "tell the story of faults instead")
 	flags.StringVar(&o.dns, "dns", "", "`ADDRESS` of the cluster's DNS; by default that of the Service kube-system/kube-dns")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -65,25 +66,29 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if o.newImage == "" {
 		return errors.New("demo: needs --new-image")
 	}
+	steps, title := story, "demo"
+	if *faultStory {
+		steps, title = faults, "e2e"
+	}
 	d, err := newDemo(o, out)
 	if err != nil {
 		return err
 	}
 	defer d.close()
 
-	for i, s := range story {
-		d.printf("== step %d/%d: %s", i+1, len(story), s.name)
+	for i, s := range steps {
+		d.printf("== step %d/%d: %s", i+1, len(steps), s.name)
 		begun := time.Now()
 		d.load.mark()
 		result, err := s.do(d, ctx)
 		if err != nil {
 			d.diagnose(context.WithoutCancel(ctx))
-			return fmt.Errorf("demo FAILED in step %d/%d (%s) after %s: %w", i+1, len(story), s.name, seconds(time.Since(begun)), err)
+			return fmt.Errorf("%s FAILED in step %d/%d (%s) after %s: %w", title, i+1, len(steps), s.name, seconds(time.Since(begun)), err)
 		}
 		d.rows = append(d.rows, row{s.name, time.Since(begun), d.load.longestGap(), result})
 		d.printf("   %s", result)
 	}
-	return d.summary()
+	return d.summary(title)
 }
 
 // row is a line of the table at the end.
@@ -95,8 +100,8 @@ type row struct {
 }
 
 // summary prints the table and the last line; it fails if a count is not what it has to be.
-func (d *demo) summary() error {
-	d.printf("== all %d steps, %s", len(story), seconds(time.Since(d.started)))
+func (d *demo) summary(title string) error {
+	d.printf("== all %d steps, %s", len(d.rows), seconds(time.Since(d.started)))
 	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSTEP\tTOOK\tLONGEST GAP\tSEEN")
 	for _, r := range d.rows {
@@ -109,14 +114,15 @@ func (d *demo) summary() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	v := d.verdict
-	fmt.Fprintf(d.out, "\n%s: voters=%d observers=%d appended=%d lost=%d duplicated=%d rolls=%d rollElections=%d longestRollGapMs=%d\n",
-		map[bool]string{true: "demo passed", false: "demo FAILED"}[v.good() && d.rollElections == d.rolls],
-		d.voters, d.observers, v.appended, v.lost, v.duplicated, d.rolls, d.rollElections, d.longestRollGap.Milliseconds())
+	v, outcome := d.verdict, "passed"
+	var err error
 	if !v.good() || d.rollElections != d.rolls {
-		return fmt.Errorf("demo FAILED: %s; %d elections in %d rolls", v, d.rollElections, d.rolls)
+		outcome = "FAILED"
+		err = fmt.Errorf("%s FAILED: %s; %d elections in %d rolls", title, v, d.rollElections, d.rolls)
 	}
-	return nil
+	fmt.Fprintf(d.out, "\n%s %s: voters=%d observers=%d appended=%d lost=%d duplicated=%d rolls=%d rollElections=%d longestRollGapMs=%d\n",
+		title, outcome, d.voters, d.observers, v.appended, v.lost, v.duplicated, d.rolls, d.rollElections, d.longestRollGap.Milliseconds())
+	return err
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
