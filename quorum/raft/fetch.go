@@ -71,8 +71,10 @@ func (n *Node) sendFetch() {
 }
 
 // fetchTarget is the leader, if it is known and not failing, else a random bootstrap server: any replica tells who leads.
+// While nothing comes, every other fetch asks a bootstrap server, even though the back-off of the leader has passed: a
+// leader whose machine is gone never answers again, and to an observer nobody announces the next one.
 func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
-	if n.role == Follower {
+	if n.role == Follower && (n.fetch.misses%2 == 0 || len(n.cfg.Bootstrap) == 0) {
 		if e, ok := Find(n.leaderEndpoints, n.cfg.Listener); ok {
 			c := n.conn(n.state.Leader)
 			if n.idle(c) {
