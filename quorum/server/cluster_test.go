@@ -191,7 +191,7 @@ func (c *cluster) killMember(m *testMember) {
 
 // status asks a member for /v1/status; nil if it does not answer.
 func (c *cluster) status(m *testMember) *status.Member {
-	r, err := http.Get("http://" + m.listeners[config.Health] + status.MemberPath)
+	r, err := httpClient.Get("http://" + m.listeners[config.Health] + status.MemberPath)
 	if err != nil {
 		return nil
 	}
@@ -331,7 +331,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 // metric reads one sample of /metrics; -1 if it is not there.
 func (c *cluster) metric(m *testMember, sample string) float64 {
 	c.t.Helper()
-	r, err := http.Get("http://" + m.listeners[config.Health] + "/metrics")
+	r, err := httpClient.Get("http://" + m.listeners[config.Health] + "/metrics")
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ func (c *cluster) post(m *testMember, request any) (int, []byte, http.Header) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer client.CloseIdleConnections()
+	client := *httpClient
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	r, err := client.Post("http://"+m.listeners[config.Admin]+status.HandoffPath, "application/json", bytes.NewReader(body))
 	if err != nil {
 		c.t.Fatal(err)
