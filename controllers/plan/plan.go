@@ -219,7 +219,8 @@ func target(o Observation, a Action) (Kind, string) {
 	return "", ""
 }
 
-// oneDisruption keeps the first disruptive action only, and puts it last.
+// oneDisruption keeps the first disruptive action only, and puts it last. Standing duties come first: an observer that
+// is scaled away goes before a member is replaced, and the step says so.
 func oneDisruption(s Step) Step {
 	var calm []Action
 	var disruptive Action
@@ -229,6 +230,9 @@ func oneDisruption(s Step) Step {
 			calm = append(calm, a)
 		case disruptive == nil:
 			disruptive = a
+		default:
+			name := standingStep([]Action{disruptive})
+			s.Reason, s.Message, s.RequeueAfter = name.Reason, name.Message, name.RequeueAfter
 		}
 	}
 	if disruptive != nil {

@@ -83,10 +83,14 @@ func noQuorum(o Observation) (Step, bool) {
 	return wait(refusal.Reason, "%s", refusal.Message)
 }
 
-// broken names the first voter that has been kept from running for a while, and by what.
+// broken names the first voter that has been kept from running for a while, and by what; one whose turn to be replaced
+// comes is left out.
 func broken(o Observation) string {
 	for _, m := range voters(o) {
-		if m.pod != nil && m.pod.trouble() != "" && o.Now.Sub(m.pod.Created) > problemGrace {
+		if m.pod == nil || m.pod.Terminating || (o.outdated(m.pod) && replaceable(o)) {
+			continue
+		}
+		if m.pod.trouble() != "" && o.Now.Sub(m.pod.Created) > problemGrace {
 			return fmt.Sprintf("Pod %s (%s)", m.pod.Name, m.pod.trouble())
 		}
 	}
