@@ -89,14 +89,19 @@ func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
 	if len(servers) == 0 {
 		return nil, Endpoint{}, false
 	}
-	first := n.cfg.Rand.IntN(len(servers))
+	// The one that failed least: while some machines are gone, chance alone may choose them many times in a row.
+	first, failures := n.cfg.Rand.IntN(len(servers)), 0
+	var best *Destination
 	for i := range servers {
-		s := servers[(first+i)%len(servers)]
-		if c := n.conn(s.ID); n.idle(c) {
-			return c, Endpoint{Name: n.cfg.Listener, Host: s.Host, Port: s.Port}, true
+		s := &servers[(first+i)%len(servers)]
+		if c := n.conn(s.ID); n.idle(c) && (best == nil || c.failures < failures) {
+			best, failures = s, c.failures
 		}
 	}
-	return nil, Endpoint{}, false
+	if best == nil {
+		return nil, Endpoint{}, false
+	}
+	return n.conn(best.ID), Endpoint{Name: n.cfg.Listener, Host: best.Host, Port: best.Port}, true
 }
 
 // fetchMissed paces a replica whose fetch brought nothing new. The first failure of the leader is followed by a try at a

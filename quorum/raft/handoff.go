@@ -143,6 +143,9 @@ func (n *Node) driveTransfer() {
 			n.beginTransfer(Handoff{}, target)
 		}
 	}
+	if n.role == Leader && n.stopping && !t.active() && n.highWatermark != Unknown && len(n.leader.set) > 1 {
+		n.leaveByShutdown(time.Duration(n.shutdown - n.now)) // elected after it was asked to stop: its votes were under way
+	}
 	switch t.status.Phase {
 	case HandoffConverging, HandoffPausing:
 		n.convergeOrPause()
