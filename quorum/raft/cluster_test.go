@@ -25,9 +25,9 @@ func TestCluster(t *testing.T) {
 		}
 		return
 	}
-	seeds := uint64(300)
+	seeds := uint64(100)
 	if testing.Short() {
-		seeds = 60
+		seeds = 20
 	}
 	stats := worldStats{}
 	for seed := uint64(1); seed <= seeds; seed++ {
@@ -118,7 +118,7 @@ func newWorld(seed uint64) *world {
 	for i := range voters + observers {
 		cfg := testConfig(NodeID(i), set)
 		cfg.Rand = rand.New(rand.NewPCG(seed, uint64(100+i)))
-		cfg.FetchMaxBytes = 1 + w.rng.IntN(1000)
+		cfg.FetchMaxBytes = 150 + w.rng.IntN(1000)
 		bootstrap := dynamic(set)
 		if i >= voters {
 			bootstrap = []ControlAt{{-1, KRaftVersion{1}}}
@@ -258,17 +258,13 @@ func (w *world) inspect(m *member) error {
 			}
 		}
 	}
-	i := 0
-	for _, b := range m.log {
-		if b.LastOffset >= n.highWatermark {
-			break
-		}
-		if i == len(w.committed) {
+	for ; m.checked < len(m.log) && m.log[m.checked].LastOffset < n.highWatermark; m.checked++ {
+		b := m.log[m.checked]
+		if m.checked == len(w.committed) {
 			w.committed = append(w.committed, b)
-		} else if !sameBatch(w.committed[i], b) {
-			return fmt.Errorf("node %d has %+v below its high watermark %d, another has %+v", m.cfg.Self.ID, b, n.highWatermark, w.committed[i])
+		} else if !sameBatch(w.committed[m.checked], b) {
+			return fmt.Errorf("node %d has %+v below its high watermark %d, another has %+v", m.cfg.Self.ID, b, n.highWatermark, w.committed[m.checked])
 		}
-		i++
 	}
 	return nil
 }
@@ -288,8 +284,8 @@ func (w *world) answer(m *member, a Answer, batches []testBatch) error {
 		w.stats.Acked++
 		w.acked[payload] = r.BaseOffset
 		w.ackedEnd = max(w.ackedEnd, r.BaseOffset+1)
-		i := slices.IndexFunc(w.committed, func(b testBatch) bool { return b.BaseOffset == r.BaseOffset })
-		if i < 0 || w.committed[i].payload != payload {
+		i, ok := slices.BinarySearchFunc(w.committed, r.BaseOffset, func(b testBatch, base int64) int { return cmp.Compare(b.BaseOffset, base) })
+		if !ok || w.committed[i].payload != payload {
 			return fmt.Errorf("node %d acknowledged %s at %d, which is not committed", m.cfg.Self.ID, payload, r.BaseOffset)
 		}
 		if endOfBatches(m.durable) <= r.BaseOffset {
@@ -526,7 +522,7 @@ func (w *world) healed() error {
 		return fmt.Errorf("the epoch grew from %d to %d without a fault", epoch, w.epoch())
 	}
 	for payload, offset := range w.acked {
-		if i := slices.IndexFunc(w.committed, func(b testBatch) bool { return b.BaseOffset == offset }); i < 0 || w.committed[i].payload != payload {
+		if i, ok := slices.BinarySearchFunc(w.committed, offset, func(b testBatch, base int64) int { return cmp.Compare(b.BaseOffset, base) }); !ok || w.committed[i].payload != payload {
 			return fmt.Errorf("acknowledged write %s at %d was lost", payload, offset)
 		}
 	}

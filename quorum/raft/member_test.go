@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -25,13 +26,13 @@ type member struct {
 	generation uint64
 	bootstrap  []ControlAt
 
-	flushing     bool
-	flushLog     []testBatch // what the running flush will have made durable
-	flushEnd     int64
-	flushGen     uint64
-	kept         map[Correlation][]testBatch
-	payloads     map[RequestID]string
-	maxUnflushed int64
+	flushing bool
+	flushLog []testBatch // what the running flush will have made durable
+	flushEnd int64
+	flushGen uint64
+	kept     map[Correlation][]testBatch
+	payloads map[RequestID]string
+	checked  int // batches of the log that were compared with what is committed
 }
 
 // takeover is what a Ready leaves to the world outside.
@@ -103,7 +104,7 @@ func (m *member) boot(now Instant) error {
 	}
 	cfg.Log.End = m.end()
 	m.durable = slices.Clone(m.log)
-	m.generation, m.flushing = 0, false
+	m.generation, m.flushing, m.checked = 0, false, 0
 	m.kept, m.payloads = map[Correlation][]testBatch{}, map[RequestID]string{}
 	var err error
 	m.node, err = New(cfg, now)
@@ -129,6 +130,7 @@ func (m *member) take() takeover {
 	r := m.node.Ready()
 	defer m.node.Advance()
 	out := takeover{ready: r, batches: map[int][]testBatch{}}
+	out.ready.Appends = slices.Clone(r.Appends)
 	if r.Fatal != nil {
 		return out
 	}
@@ -167,7 +169,7 @@ func (m *member) take() takeover {
 			panic("second flush while one is running")
 		}
 		m.flushing = true
-		m.flushLog, m.flushEnd, m.flushGen = slices.Clone(m.log), m.end(), m.generation
+		m.flushLog, m.flushEnd, m.flushGen = slices.Clip(m.log), m.end(), m.generation // a truncation copies
 	}
 	out.answers, out.sends = slices.Clone(r.Answers), slices.Clone(r.Sends)
 	for i, a := range out.answers {
@@ -186,11 +188,9 @@ func (m *member) take() takeover {
 func (m *member) read(from, end int64, maxBytes int) []testBatch {
 	var out []testBatch
 	size := 0
-	for _, b := range m.log {
-		if b.BaseOffset < from || b.LastOffset >= end {
-			continue
-		}
-		if len(out) > 0 && size+b.Bytes > maxBytes {
+	start, _ := slices.BinarySearchFunc(m.log, from, func(b testBatch, from int64) int { return cmp.Compare(b.BaseOffset, from) })
+	for _, b := range m.log[start:] {
+		if b.LastOffset >= end || len(out) > 0 && size+b.Bytes > maxBytes {
 			break
 		}
 		out = append(out, b)

@@ -295,6 +295,8 @@ func (n *Node) onUpdateVoterResponse(c *conn, r UpdateRaftVoterResponse) {
 	case UnsupportedVersion:
 		n.follower.updated = true
 		n.follower.timeout = n.fetchTimeout()
+	case RequestTimedOut: // another change is under way, which takes a moment
+		n.follower.update = min(n.follower.update, n.now.Add(n.cfg.FetchTimeout/4))
 	default:
 		n.backOff(c)
 	}
