@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
+)
+
+// Quorum is what the leader knows of its quorum (DescribeQuorum).
+type Quorum struct {
+	ClusterID            string    `json:"clusterId"`
+	LeaderID             int32     `json:"leaderId"`
+	LeaderEpoch          int32     `json:"leaderEpoch"`
+	HighWatermark        int64     `json:"highWatermark"`        // -1: not known yet in this epoch
+	MaxFollowerLag       int64     `json:"maxFollowerLag"`       // offsets, of the voter that is furthest behind
+	MaxFollowerLagTimeMs int64     `json:"maxFollowerLagTimeMs"` // since that voter was last caught up; -1: never
+	Voters               []Replica `json:"voters"`
+	Observers            []Replica `json:"observers"`
+}
+
+// Replica is one line of a Quorum. Times are milliseconds since 1970 by the leader's clock, -1 if it never happened.
+type Replica struct {
+	NodeID                int32      `json:"nodeId"`
+	DirectoryID           string     `json:"directoryId"` // 22 zeros of base64url: none
+	LogEndOffset          int64      `json:"logEndOffset"`
+	Lag                   int64      `json:"lag"`
+	LastFetchTimestamp    int64      `json:"lastFetchTimestamp"`
+	LastCaughtUpTimestamp int64      `json:"lastCaughtUpTimestamp"`
+	Status                string     `json:"status"` // Leader, Follower or Observer
+	Endpoints             []Endpoint `json:"endpoints,omitempty"`
+}
+
+// Endpoint is a listener of a voter.
+type Endpoint struct {
+	Name string `json:"name"`
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+}
+
+func (e Endpoint) String() string { return e.Name + "://" + e.Address() }
+
+// Address is HOST:PORT.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
+
+// Leader returns the leader's own line.
+func (q *Quorum) Leader() (Replica, bool) {
+	for _, list := range [][]Replica{q.Voters, q.Observers} {
+		for _, r := range list {
+			if r.NodeID == q.LeaderID {
+				return r, true
+			}
+		}
+	}
+	return Replica{}, false
+}
+
+// Endpoint returns the address of a voter's listener, if the quorum tells it.
+func (q *Quorum) Endpoint(node int32, listener string) (Endpoint, bool) {
+	for _, r := range q.Voters {
+		if r.NodeID != node {
+			continue
+		}
+		for _, e := range r.Endpoints {
+			if e.Name == listener {
+				return e, true
+			}
+		}
+	}
+	return Endpoint{}, false
+}
+
+// DescribeQuorum finds the leader by way of any of the bootstrap servers (addresses of CONTROLLER listeners) and asks
+// it. While there is none, it goes on trying until the context ends; if no server can help at all, it says at once why.
+func (c *Client) DescribeQuorum(ctx context.Context, bootstrap []string) (*Quorum, error) {
+	for {
+		var failed attempts
+		again := false
+		for _, address := range bootstrap {
+			q, soon, err := c.describeBy(ctx, address)
+			if err == nil {
+				return q, nil
+			}
+			failed.add(err)
+			again = again || soon
+		}
+		if !again || !pause(ctx) {
+			return nil, failed.error("no leader was found")
+		}
+	}
+}
+
+// describeBy asks one member who leads, and then that one. soon tells that an error is one of an election that is
+// under way, and may pass by itself.
+func (c *Client) describeBy(ctx context.Context, address string) (q *Quorum, soon bool, err error) {
+	var clusterID, leader string
+	err = c.with(ctx, address, func(k *conn) error {
+		cluster, err := k.describeCluster()
+		if err != nil {
+			return err
+		}
+		clusterID = cluster.ClusterID
+		for _, b := range cluster.Brokers {
+			if b.NodeID == cluster.ControllerID {
+				leader = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if leader == "" {
+		return nil, true, fmt.Errorf("%s: knows no leader", address)
+	}
+	err = c.with(ctx, leader, func(k *conn) error {
+		q, err = c.describeQuorum(k)
+		return err
+	})
+	if err != nil {
+		return nil, true, err
+	}
+	q.ClusterID = clusterID
+	return q, false, nil
+}
+
+func (k *conn) describeCluster() (*kmsg.DescribeClusterResponse, error) {
+	req, resp := kmsg.NewPtrDescribeClusterRequest(), kmsg.NewPtrDescribeClusterResponse()
+	req.EndpointType = wire.EndpointControllers
+	if err := k.request(req, 1, resp); err != nil {
+		return nil, err
+	}
+	return resp, check(resp.ErrorCode, resp.ErrorMessage)
+}
+
+func (c *Client) describeQuorum(k *conn) (*Quorum, error) {
+	req, resp := kmsg.NewPtrDescribeQuorumRequest(), kmsg.NewPtrDescribeQuorumResponse()
+	req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: c.topic(), Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}
+	if err := k.request(req, 0, resp); err != nil {
+		return nil, err
+	}
+	if err := check(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, fmt.Errorf("answers for %d topics instead of %s", len(resp.Topics), c.topic())
+	}
+	p := resp.Topics[0].Partitions[0]
+	if err := check(p.ErrorCode, p.ErrorMessage); err != nil {
+		return nil, err
+	}
+	return quorumOf(p, resp.Nodes), nil
+}
+
+func quorumOf(p kmsg.DescribeQuorumResponseTopicPartition, nodes []kmsg.DescribeQuorumResponseNode) *Quorum {
+	q := &Quorum{LeaderID: p.LeaderID, LeaderEpoch: p.LeaderEpoch, HighWatermark: p.HighWatermark, Voters: []Replica{}, Observers: []Replica{}}
+	leader := kmsg.NewDescribeQuorumResponseTopicPartitionReplicaState()
+	for _, s := range append(append([]kmsg.DescribeQuorumResponseTopicPartitionReplicaState{}, p.Observers...), p.CurrentVoters...) {
+		if s.ReplicaID == p.LeaderID {
+			leader = s
+		}
+	}
+	line := func(s kmsg.DescribeQuorumResponseTopicPartitionReplicaState, status string) Replica {
+		if s.ReplicaID == p.LeaderID {
+			status = "Leader"
+		}
+		return Replica{
+			NodeID: s.ReplicaID, DirectoryID: raft.UUID(s.ReplicaDirectoryID).String(), LogEndOffset: s.LogEndOffset,
+			Lag: leader.LogEndOffset - s.LogEndOffset, LastFetchTimestamp: s.LastFetchTimestamp,
+			LastCaughtUpTimestamp: s.LastCaughtUpTimestamp, Status: status,
+		}
+	}
+	for _, s := range p.CurrentVoters {
+		r := line(s, "Follower")
+		for _, n := range nodes {
+			if n.NodeID != s.ReplicaID {
+				continue
+			}
+			for _, l := range n.Listeners {
+				r.Endpoints = append(r.Endpoints, Endpoint{l.Name, l.Host, l.Port})
+			}
+		}
+		q.Voters = append(q.Voters, r)
+		q.MaxFollowerLag = max(q.MaxFollowerLag, r.Lag)
+		switch {
+		case r.Status == "Leader" || q.MaxFollowerLagTimeMs < 0:
+		case r.LastCaughtUpTimestamp < 0:
+			q.MaxFollowerLagTimeMs = -1
+		default:
+			q.MaxFollowerLagTimeMs = max(q.MaxFollowerLagTimeMs, leader.LastCaughtUpTimestamp-r.LastCaughtUpTimestamp)
+		}
+	}
+	for _, s := range p.Observers {
+		q.Observers = append(q.Observers, line(s, "Observer"))
+	}
+	return q
+}

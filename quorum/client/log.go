@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Record is one record of the log as a reader sees it.
+type Record struct {
+	Offset    int64
+	Epoch     int32
+	Timestamp time.Time
+	Key       []byte // nil: none
+	Value     []byte // nil: none (with a key: it is deleted)
+}
+
+// Log appends to and reads the log through CLIENT listeners, as any Kafka client does. Close it.
+type Log struct {
+	kafka *kgo.Client
+	topic string
+}
+
+// OpenLog prepares a Log; nothing is dialed yet. from is used by Read only: an offset, or one of From….
+func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
+	options := []kgo.Opt{
+		kgo.SeedBrokers(bootstrap...),
+		kgo.ClientID(clientID),
+		kgo.DefaultProduceTopic(c.topic()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(10000),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.topic(): {0: offset(from)}}),
+		// Control records are not shown, but without them nobody could tell that the end was reached.
+		kgo.KeepControlRecords(),
+	}
+	if c.Dial != nil {
+		options = append(options, kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
+			return c.Dial(ctx, network, host)
+		}))
+	}
+	kafka, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, err
+	}
+	return &Log{kafka, c.topic()}, nil
+}
+
+// Where Read begins.
+const (
+	FromLatest   int64 = -1
+	FromEarliest int64 = -2
+)
+
+func offset(from int64) kgo.Offset {
+	switch from {
+	case FromLatest:
+		return kgo.NewOffset().AtEnd()
+	case FromEarliest:
+		return kgo.NewOffset().AtStart()
+	default:
+		return kgo.NewOffset().At(from)
+	}
+}
+
+// Close ends all connections.
+func (l *Log) Close() { l.kafka.Close() }
+
+// Ping finds out whether any bootstrap server answers, so that a wrong address is told at once rather than after all
+// retries.
+func (l *Log) Ping(ctx context.Context) error {
+	if err := l.kafka.Ping(ctx); err != nil {
+		return plain(err)
+	}
+	return nil
+}
+
+// Append appends one record and waits until it is committed. It returns its offset.
+func (l *Log) Append(ctx context.Context, key, value []byte) (int64, error) {
+	r := &kgo.Record{Key: key, Value: value}
+	if err := l.kafka.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return -1, plain(err)
+	}
+	return r.Offset, nil
+}
+
+// AppendAsync appends a record and calls done, in order, once it is committed or has failed. It waits while too many
+// are under way.
+func (l *Log) AppendAsync(ctx context.Context, key, value []byte, done func(offset int64, err error)) {
+	l.kafka.Produce(ctx, &kgo.Record{Key: key, Value: value}, func(r *kgo.Record, err error) {
+		if err != nil {
+			done(-1, plain(err))
+			return
+		}
+		done(r.Offset, nil)
+	})
+}
+
+// Flush waits until all appends have ended.
+func (l *Log) Flush(ctx context.Context) error { return l.kafka.Flush(ctx) }
+
+// End returns the end of what is committed, as the leader knows it now.
+func (l *Log) End(ctx context.Context) (int64, error) {
+	for {
+		req := kmsg.NewPtrListOffsetsRequest()
+		p := kmsg.NewListOffsetsRequestTopicPartition()
+		p.Timestamp = -1
+		req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: l.topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
+		resp, err := req.RequestWith(ctx, l.kafka)
+		if err != nil {
+			return -1, plain(err)
+		}
+		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+			return -1, fmt.Errorf("the end of topic %s was not answered", l.topic)
+		}
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+		if err == nil {
+			return resp.Topics[0].Partitions[0].Offset, nil
+		}
+		// A new leader does not know what is committed before its first record is.
+		if !kerr.IsRetriable(err) || !pause(ctx) {
+			return -1, plain(err)
+		}
+	}
+}
+
+// Read calls f with each record in order, from where OpenLog was told, up to the offset until (exclusive; negative: for
+// ever). f ends it by an error, which is returned.
+func (l *Log) Read(ctx context.Context, until int64, f func(Record) error) error {
+	for {
+		fetches := l.kafka.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, e := range fetches.Errors() {
+			return plain(e.Err)
+		}
+		for records := fetches.RecordIter(); !records.Done(); {
+			r := records.Next()
+			if until >= 0 && r.Offset >= until {
+				return nil
+			}
+			if !r.Attrs.IsControl() {
+				if err := f(Record{r.Offset, r.LeaderEpoch, r.Timestamp, r.Key, r.Value}); err != nil {
+					return err
+				}
+			}
+			if until >= 0 && r.Offset+1 >= until {
+				return nil
+			}
+		}
+	}
+}
+
+// plain drops what the Kafka client wraps around an error that says it all.
+func plain(err error) error {
+	if e, ok := errors.AsType[*kerr.Error](err); ok {
+		return fmt.Errorf("%s: %s", e.Message, e.Description)
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
+		return fmt.Errorf("%s: %w", op.Addr, op.Err)
+	}
+	return err
+}
