@@ -1,5 +1,7 @@
 package raft
 
+import "time"
+
 // followerState is what a replica keeps while it follows one leader.
 type followerState struct {
 	epoch   Epoch
@@ -22,11 +24,16 @@ type fetchState struct {
 	stalled     bool // observer only: the next batch does not fit beside what is unsynced
 }
 
-// fetchTimeout draws when a silent leader is given up. Below the disk reserve a replica lets others go first.
+// fetchTimeout is when a silent leader is given up. All followers of an idle leader hear from it last at nearly the same
+// moment, so their timers are set apart by rank: else they would campaign together and split the vote. Below the disk
+// reserve a replica lets others go first.
 func (n *Node) fetchTimeout() Instant {
 	t := n.cfg.FetchTimeout
 	if n.belowReserve {
 		t *= 2
+	}
+	if n.isVoter {
+		t += time.Duration(n.rank()) * n.cfg.RetryBackoff
 	}
 	return n.now.Add(t)
 }
@@ -144,8 +151,7 @@ func (n *Node) leaderGone() {
 	}
 	f.cause = causeFailover
 	n.campaign.retries = fastRetries
-	delay := n.cfg.RetryBackoff
-	f.timeout = min(f.timeout, n.now+Instant(n.rank())*Instant(delay))
+	f.timeout = min(f.timeout, n.now.Add(time.Duration(n.rank())*n.cfg.RetryBackoff))
 	if n.mayElect() && n.now >= f.timeout {
 		n.becomeProspective(causeFailover)
 	}

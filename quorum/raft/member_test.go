@@ -18,6 +18,7 @@ type testBatch struct {
 // member is a Node with a log in memory whose flush takes as long as the test wants. It keeps the driver's contract.
 type member struct {
 	cfg   Config
+	host  string // where it listens
 	node  *Node
 	state ElectionState // quorum-state
 	log   []testBatch
@@ -86,7 +87,7 @@ func dynamic(voters VoterSet) []ControlAt {
 }
 
 func newMember(cfg Config, bootstrap []ControlAt) *member {
-	return &member{cfg: cfg, state: cfg.State, bootstrap: bootstrap}
+	return &member{cfg: cfg, host: "n" + strconv.Itoa(int(cfg.Self.ID)), state: cfg.State, bootstrap: bootstrap}
 }
 
 // boot starts the node from what is on disk.

@@ -61,10 +61,7 @@ func (n *Node) start() {
 		switch n.role {
 		case Candidate:
 			n.maybeWin()
-		case Resigned:
-			n.becomeUnattached(n.state.Epoch+1, None)
-			n.becomeProspective(causeTimer)
-		case Unattached, Follower:
+		case Unattached, Follower, Resigned:
 			n.becomeProspective(causeTimer)
 		case Prospective, Leader:
 		}

@@ -14,8 +14,9 @@ import (
 // TestScripts runs the stories in testdata/*.txt. After a wanted change run
 // go test ./quorum/raft -run Scripts -rewrite and read the diff. Commands:
 //
-//	quorum voters=N observers=N [static] [pending=N]   a new quorum: voters 1…N, observers 11…, all formatted, none started
+//	quorum voters=N observers=N [static] [pending=N] [fetchbytes=N]   a new quorum: voters 1…N, observers 11…, all formatted, none started
 //	… leader=N                … and started, with that leader, and let settle
+//	log node=N epochs=(…)     one record of each of these epochs stands in the log before the start
 //	start [node=(…)]          boot members (all)
 //	run MS [quiet]            let time pass: timers, messages and flushes happen as they come (1 ms each way)
 //	tick node=N               jump to the node's deadline and give it
@@ -32,9 +33,11 @@ import (
 //	forge node=N diverging=OFFSET@EPOCH | hw=N | notleader   answers the node's fetch in flight
 //	vote node=N from=N epoch=N last=OFFSET@EPOCH [pre]       a vote request out of nothing
 //	fetch node=N from=N epoch=N offset=N last=N wait=MS [hw=N] [cluster=C]  a fetch out of nothing
-//	endpoints node=N host=H   the node's advertised host changes (at its next start)
+//	endpoints node=N host=H [wrong]  the node's advertised host changes (at its next start); wrong: nobody listens there
 //	state                     role, election state, log end, flushed, high watermark of all
 //	handoff-status node=N     the newest handoff as that node saw it
+//	voters node=N             the voter set in force
+//	iterations ms=N           does the quorum stay quiet? counts steps
 //	progress node=N           what the leader knows of the others
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
@@ -50,6 +53,7 @@ type packet struct {
 	request  Request
 	response Response
 	batches  []testBatch
+	host     string // dialled, of a request
 	failure  Failure
 	arrives  Instant
 }
@@ -66,6 +70,7 @@ type script struct {
 	nextID  RequestID
 	hw      map[NodeID]int64
 	quiet   bool
+	steps   int
 	out     strings.Builder
 }
 
@@ -154,12 +159,32 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.forge(t, d)
 	case "vote":
 		s.vote(t, d)
+	case "voters":
+		for _, v := range s.chosen(t, d)[0].node.Status().Voters {
+			s.printf("%d: %v", v.Key.ID, v.Endpoints)
+		}
+	case "iterations":
+		var ms int
+		d.ScanArgs(t, "ms", &ms)
+		m, before := s.chosen(t, d)[0], s.steps
+		s.quiet = true
+		s.elapse(s.now.Add(time.Duration(ms) * time.Millisecond))
+		s.printf("%d: fewer than 50 steps a second: %v", m.cfg.Self.ID, (s.steps-before)*1000/ms < 50)
+	case "log":
+		m := s.chosen(t, d)[0]
+		for i, e := range s.ids(t, d, "epochs") {
+			m.log = append(m.log, testBatch{Batch{int64(i), int64(i), Epoch(e), 10, nil}, fmt.Sprintf("%d@%d", i, e)})
+			m.state.Epoch = Epoch(e)
+		}
 	case "fetch":
 		s.fetch(t, d)
 	case "endpoints":
 		var host string
 		d.ScanArgs(t, "host", &host)
 		m := s.chosen(t, d)[0]
+		if !d.HasArg("wrong") {
+			m.host = host
+		}
 		m.cfg.Endpoints = slices.Clone(m.cfg.Endpoints)
 		for i := range m.cfg.Endpoints {
 			m.cfg.Endpoints[i].Host = host
@@ -226,6 +251,7 @@ func (s *script) create(t *testing.T, d *datadriven.TestData) {
 			}
 		}
 		d.MaybeScanArgs(t, "pending", &cfg.MaxPending)
+		d.MaybeScanArgs(t, "fetchbytes", &cfg.FetchMaxBytes)
 		s.members = append(s.members, newMember(cfg, bootstrap))
 		s.down[id], s.hw[id] = true, Unknown
 	}
@@ -292,6 +318,10 @@ func (s *script) boot(t *testing.T, m *member) {
 	}
 	s.down[m.cfg.Self.ID] = false
 	s.hw[m.cfg.Self.ID] = m.node.highWatermark
+	if s.quiet {
+		s.take(m)
+		return
+	}
 	s.printf("%d: starts as %s", m.cfg.Self.ID, s.election(m))
 	s.take(m)
 }
@@ -334,6 +364,7 @@ func (s *script) step(m *member, ev Event) {
 	if m.node == nil {
 		return
 	}
+	s.steps++
 	was, epoch := m.node.role, m.node.state.Epoch
 	m.node.Step(s.now, ev)
 	if n := m.node; n.role != was || n.state.Epoch != epoch {
@@ -403,7 +434,7 @@ func (s *script) take(m *member) {
 			to = NodeID(v)
 		}
 		print("-> %d %s", to, describe(x.Request, nil))
-		s.net = append(s.net, packet{from: id, to: to, corr: x.Correlation, sender: m.node, request: x.Request, arrives: s.now.Add(time.Millisecond)})
+		s.net = append(s.net, packet{from: id, to: to, corr: x.Correlation, sender: m.node, request: x.Request, host: x.To.Host, arrives: s.now.Add(time.Millisecond)})
 	}
 	if r.Stopped {
 		loud("stopped")
@@ -499,7 +530,7 @@ func (s *script) arrive(p packet) {
 			p.response = f
 		}
 		s.step(to, Outcome{Correlation: p.corr, Response: p.response, Failure: p.failure})
-	case to.node == nil:
+	case to.node == nil || p.host != to.host:
 		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, failure: Refused, arrives: s.now})
 	case isProbe(p.request):
 		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, response: ApiVersionsResponse{KRaft: &VersionRange{0, 1}}, arrives: s.now.Add(time.Millisecond)})
