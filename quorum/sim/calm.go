@@ -1,0 +1,176 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// The time that a healed quorum has, by the world's clock.
+const (
+	commitWithin   = 10 * time.Second // O6: a new append commits
+	convergeWithin = 10 * time.Second // all logs are equal, and all clients have their answers
+	restFor        = 6 * time.Second  // O5: then nothing happens
+)
+
+// calm ends the chaos for a random majority of the voters, and everybody may be in it. The rest stays dead, cut off, or
+// able to send but not to receive: none of that may disturb the others. Then the quorum must be live.
+func (w *world) calm() {
+	if w.failure != nil {
+		return
+	}
+	d := newDice(w.plan.seed, "calm")
+	w.chaotic = false
+	w.loss, w.duplicate = 0, 0
+	p := &w.plan // a healed world is also quick: who is far behind must have a chance
+	p.delayMean, p.flushMean, p.flushLate = min(p.delayMean, 2*time.Millisecond), min(p.flushMean, 2*time.Millisecond), min(p.flushLate, 2*time.Millisecond)
+	healed := w.chooseHealed(d)
+	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
+	for i, m := range w.members {
+		m.pausedUntil, m.slowUntil = 0, 0
+		m.resume()
+		if healed[i] {
+			m.backToWork()
+			continue
+		}
+		how := d.IntN(3)
+		w.trace.note(w, "node %d is left %s", m.id, [...]string{"dead", "cut off", "deaf"}[how])
+		if how == 0 {
+			m.die(true)
+			m.life++ // no restart that was under way
+			m.barred = true
+			continue
+		}
+		for j := range w.members {
+			if j != i {
+				w.net.cut(j, i, time.Hour)
+				if how == 1 {
+					w.net.cut(i, j, time.Hour)
+				}
+			}
+		}
+		for _, c := range w.clients {
+			w.net.cut(c.host, i, time.Hour)
+			w.net.cut(i, c.host, time.Hour)
+		}
+		m.backToWork()
+	}
+	w.trace.note(w, "the world heals for %v", healed)
+
+	start := w.now
+	for _, c := range w.clients {
+		c.closed = true
+	}
+	probe := w.clients[0]
+	if !w.untilIs(start+commitWithin, func() bool { return w.probed(probe) }) {
+		if w.failure == nil {
+			w.violate("CommitsAfterHealing", "no append committed within %v: %s", commitWithin, w.situation())
+		}
+		return
+	}
+	if !w.untilIs(w.now+convergeWithin, func() bool { return w.converged(healed) }) {
+		if w.failure == nil {
+			w.violate("ValuesNotStuck", "logs or clients have not come to rest within %v: %s", convergeWithin, w.situation())
+		}
+		return
+	}
+	leader := w.leader()
+	epoch := leader.seen.epoch
+	w.until(w.now + restFor)
+	if w.failure != nil {
+		return
+	}
+	for i, m := range w.members {
+		if healed[i] && m.seen.epoch != epoch {
+			w.violate("QuietAtRest", "without any fault node %d went from epoch %d to %d: %s", m.id, epoch, m.seen.epoch, w.situation())
+		}
+	}
+}
+
+// chooseHealed picks a majority of the voters, and all observers but some.
+func (w *world) chooseHealed(d dice) []bool {
+	healed := make([]bool, len(w.members))
+	least := w.plan.voters/2 + 1
+	for _, i := range d.Perm(w.plan.voters)[:least+d.IntN(w.plan.voters-least+1)] {
+		healed[i] = true
+	}
+	for i := w.plan.voters; i < len(healed); i++ {
+		healed[i] = d.chance(0.8)
+	}
+	return healed
+}
+
+// backToWork starts a process that is down, and one that is stopping as soon as it is.
+func (m *member) backToWork() {
+	m.downFor = 0
+	if !m.up {
+		m.start()
+	}
+}
+
+// probed sends appends until one that began in the healed world is acknowledged.
+func (w *world) probed(c *client) bool {
+	if c.probe == nil {
+		if c.producer < 0 {
+			c.askID()
+			return false
+		}
+		if c.mayAppend() {
+			c.beginAppend()
+			c.probe = c.window[len(c.window)-1]
+		}
+		return false
+	}
+	for _, op := range c.window {
+		if op == c.probe {
+			return false
+		}
+	}
+	return true
+}
+
+// converged reports whether all healed members hold the same log, know all of it as committed, and no client waits.
+func (w *world) converged(healed []bool) bool {
+	leader := w.leader()
+	if leader == nil {
+		return false
+	}
+	for _, c := range w.clients {
+		if c.idempotent && len(c.window) > 0 || c.reading != nil {
+			return false
+		}
+	}
+	end := leader.disk.log.end
+	for i, m := range w.members {
+		if !healed[i] {
+			continue
+		}
+		if !m.up || m.stopping || m.disk.log.end != end || m.seen.highWatermark != end || m.seen.leader != leader.id || m.seen.epoch != leader.seen.epoch {
+			return false
+		}
+	}
+	return true
+}
+
+// situation tells where everybody is, for a liveness failure.
+func (w *world) situation() string {
+	s := ""
+	for _, m := range w.members {
+		s += "\n  " + m.situation()
+	}
+	for _, c := range w.clients {
+		s += "\n  " + c.situation()
+	}
+	return s
+}
+
+func (m *member) situation() string {
+	if !m.up {
+		return fmt.Sprintf("node %d is down, its log ends at %d", m.id, m.disk.log.end)
+	}
+	s := &m.seen
+	return fmt.Sprintf("node %d: %v of epoch %d, leader %d, log end %d, flushed %d, high watermark %d", m.id, s.role, s.epoch, s.leader, m.disk.log.end, m.disk.log.durableEnd(), s.highWatermark)
+}
+
+func (c *client) situation() string {
+	return fmt.Sprintf("client %d: producer id %d, %d appends open, reading %v, thinks node %d leads", c.id, c.producer, len(c.window), c.reading != nil, c.w.members[c.leader].id)
+}

@@ -1,0 +1,235 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// disk is the file system of one member. It watches the calls that package storage makes and so knows, without asking
+// anybody, what the log holds, what of it would survive a power cut, and what quorum-state says.
+type disk struct {
+	vfs.FS
+	mem *vfs.Mem
+	log shadow
+
+	// quorum-state as it was last renamed into place, and as a power cut would leave it.
+	state, durableState *raft.ElectionState
+	onState             func(raft.ElectionState) // hears of each new durable content
+
+	plant *plant
+}
+
+func newDisk(mem *vfs.Mem, p *plant) *disk { return &disk{FS: mem, mem: mem, plant: p} }
+
+// powerCut replaces the disk by what is left of it: each unsynced sector or directory entry with that probability.
+func (d *disk) powerCut(dice dice, survives float64) {
+	d.mem = d.mem.CrashClone(dice.Rand, survives)
+	d.FS = d.mem
+	d.rescan()
+}
+
+// rescan reads what a disk holds that nobody writes to: all of it counts as durable.
+func (d *disk) rescan() {
+	d.log = shadow{}
+	d.state, d.durableState = nil, nil
+	tops, err := d.mem.List(dataDir)
+	if err != nil {
+		return
+	}
+	for _, top := range tops {
+		dir := path.Join(dataDir, top)
+		names, err := d.mem.List(dir)
+		if err != nil {
+			continue // a file
+		}
+		for _, name := range names { // sorted: segments in the order of their offsets
+			switch full := path.Join(dir, name); {
+			case isSegment(full):
+				if b, err := vfs.ReadFile(d.mem, full); err == nil {
+					d.log.rescan(full, b)
+				}
+			case isState(full):
+				d.readState(full)
+				d.durableState = d.state
+			}
+		}
+	}
+}
+
+func isSegment(name string) bool { return strings.HasSuffix(name, ".log") }
+func isState(name string) bool   { return path.Base(name) == "quorum-state" }
+
+// readState parses quorum-state on its own, so that a mistake in package storage is not repeated here.
+func (d *disk) readState(name string) {
+	b, err := vfs.ReadFile(d.mem, name)
+	if err != nil {
+		return
+	}
+	var f struct {
+		LeaderID    raft.NodeID `json:"leaderId"`
+		LeaderEpoch raft.Epoch  `json:"leaderEpoch"`
+		VotedID     raft.NodeID `json:"votedId"`
+		VotedDir    string      `json:"votedDirectoryId"`
+	}
+	if json.Unmarshal(b, &f) != nil {
+		return
+	}
+	s := raft.ElectionState{Epoch: f.LeaderEpoch, Leader: f.LeaderID, Voted: raft.ReplicaKey{ID: f.VotedID}}
+	if f.VotedDir != "" {
+		s.Voted.DirectoryID, _ = raft.ParseUUID(f.VotedDir)
+	}
+	d.state = &s
+}
+
+func (d *disk) file(name string, f vfs.File, err error) (vfs.File, error) {
+	if err != nil || !isSegment(name) && d.plant == nil {
+		return f, err
+	}
+	return &watchedFile{File: f, d: d, name: name}, nil
+}
+
+func (d *disk) Open(name string) (vfs.File, error) { return d.FS.Open(name) }
+
+func (d *disk) OpenReadWrite(name string) (vfs.File, error) {
+	f, err := d.FS.OpenReadWrite(name)
+	return d.file(name, f, err)
+}
+
+func (d *disk) Create(name string) (vfs.File, error) {
+	f, err := d.FS.Create(name)
+	if err == nil && isSegment(name) {
+		d.log.create(name)
+	}
+	return d.file(name, f, err)
+}
+
+func (d *disk) Rename(from, to string) error {
+	if err := d.FS.Rename(from, to); err != nil {
+		return err
+	}
+	if isSegment(from) {
+		d.log.remove(from)
+	}
+	if isState(to) {
+		d.readState(to)
+	}
+	return nil
+}
+
+func (d *disk) Remove(name string) error {
+	if err := d.FS.Remove(name); err != nil {
+		return err
+	}
+	if isSegment(name) {
+		d.log.remove(name)
+	}
+	return nil
+}
+
+func (d *disk) SyncDir(dir string) error {
+	if d.plant.keepsDirUnsynced(dir, d.state != d.durableState) {
+		return nil
+	}
+	if err := d.FS.SyncDir(dir); err != nil {
+		return err
+	}
+	d.log.syncDir(dir)
+	if d.state != d.durableState && strings.HasSuffix(dir, "-0") {
+		d.durableState = d.state
+		if d.onState != nil {
+			d.onState(*d.state)
+		}
+	}
+	return nil
+}
+
+// watchedFile is a file that is open for writing.
+type watchedFile struct {
+	vfs.File
+	d    *disk
+	name string
+}
+
+func (f *watchedFile) WriteAt(p []byte, off int64) (int, error) {
+	same := isSegment(f.name) && f.holds(p, off)
+	n, err := f.File.WriteAt(p, off)
+	if isSegment(f.name) && !same {
+		f.d.log.write(f.name, off, p[:n])
+	}
+	return n, err
+}
+
+// holds reports whether the file has these bytes there. Recovery writes its last group again as it is, in pieces of any
+// size: that changes nothing, nor what of it is durable.
+func (f *watchedFile) holds(p []byte, off int64) bool {
+	if size, err := f.File.Size(); err != nil || off+int64(len(p)) > size {
+		return false
+	}
+	old := make([]byte, len(p))
+	_, err := f.File.ReadAt(old, off)
+	return (err == nil || errors.Is(err, io.EOF)) && bytes.Equal(old, p)
+}
+
+func (f *watchedFile) Truncate(size int64) error {
+	if f.d.plant.skipsTruncate(f.name) {
+		return nil
+	}
+	if err := f.File.Truncate(size); err != nil {
+		return err
+	}
+	if isSegment(f.name) {
+		f.d.log.truncate(f.name, size)
+	}
+	return nil
+}
+
+func (f *watchedFile) Sync() error {
+	if f.d.plant.skipsSync(f.name) {
+		return nil
+	}
+	if err := f.File.Sync(); err != nil {
+		return err
+	}
+	if isSegment(f.name) {
+		size, err := f.File.Size()
+		if err != nil {
+			return err
+		}
+		f.d.log.sync(f.name, size)
+	}
+	return nil
+}
+
+// dataDir is where every member keeps its directory.
+const dataDir = "/data"
+
+// where names a batch for people.
+func (b *batch) where() string {
+	return fmt.Sprintf("batch %d..%d of epoch %d", b.base, b.last, b.epoch)
+}
+
+// find returns the batch that holds offset, or nil.
+func find(batches []*batch, offset int64) *batch {
+	i, ok := slices.BinarySearchFunc(batches, offset, func(b *batch, o int64) int {
+		switch {
+		case b.last < o:
+			return -1
+		case b.base > o:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil
+	}
+	return batches[i]
+}

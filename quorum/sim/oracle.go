@@ -1,0 +1,366 @@
+package sim
+
+import (
+	"bytes"
+	"sort"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/replica"
+)
+
+// oracle checks the invariants after every event. It knows everything and forgets nothing.
+//
+//	SingleLeader            an epoch never has two leaders, by quorum-state files, roles and messages
+//	MonotonicEpoch          a member's epoch never falls, restarts included
+//	OneVotePerEpoch         a vote, once given or written, is never given to another in that epoch, restarts included
+//	PersistedBeforeSent     no message tells an epoch, vote or leadership that a power cut could take back
+//	UniquePosition          (offset, epoch) names one batch for ever, and the same batches before it
+//	MonotonicHighWatermark  it never falls within a process, nor what clients are shown
+//	MajorityReachedHighWatermark  what is committed stands durably on a majority of the voters
+//	NoLogDivergence         below their high watermarks all logs are equal, for ever
+//	NoTruncationBelowHW     no log ends below its own high watermark
+//	LeaderHasAllAckedValues a new leader has all that was committed in earlier epochs
+//	FlushedIsDurable        no fetch offset of a voter, and no flushed end, exceeds what is durable
+//	OneFetchInFlight        a follower waits for one Fetch at a time
+//	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
+//	CommittedPrefix         clients read what is committed, and nothing else
+//	StatesMatchRoles        an observer never campaigns or leads
+type oracle struct {
+	w       *world
+	leaders map[raft.Epoch]raft.NodeID
+	votes   map[ballot]raft.NodeID
+	// chains holds the chain of every batch that ever stood in any log, by base offset and epoch.
+	chains map[raft.OffsetAndEpoch]uint64
+	// committed is every batch that was ever below a high watermark.
+	committed []*batch
+	producers map[int64]int32 // next sequence of each producer among the committed
+	values    map[string]int64
+}
+
+type ballot struct {
+	voter raft.ReplicaKey
+	epoch raft.Epoch
+}
+
+func newOracle(w *world) *oracle {
+	return &oracle{
+		w: w, leaders: map[raft.Epoch]raft.NodeID{}, votes: map[ballot]raft.NodeID{},
+		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]int64{},
+	}
+}
+
+// seen is what the oracle remembers of a process.
+type seen struct {
+	role          raft.Role
+	voter         bool
+	epoch         raft.Epoch
+	leader        raft.NodeID
+	highWatermark int64
+	shown         int64
+	checked       int // batches below the high watermark that were compared
+	second        time.Duration
+	fetch         fetchSeen
+	handoffs      []replica.Answer
+}
+
+// fetchSeen is the Fetch that a process waits for. Every change of role forgets it; a replica that looks for a leader may
+// pass through several roles in one step, so only a follower's is believed.
+type fetchSeen struct {
+	correlation raft.Correlation // 0: none
+	until       raft.Instant
+}
+
+func newSeen() seen { return seen{leader: raft.None, highWatermark: raft.Unknown} }
+
+func (s *seen) outcome(c raft.Correlation) {
+	if s.fetch.correlation == c {
+		s.fetch = fetchSeen{}
+	}
+}
+
+// local takes an answer to something that the simulation asked without a connection: a handoff.
+func (s *seen) local(_ *member, a replica.Answer) { s.handoffs = append(s.handoffs, a) }
+
+// committedEnd is the offset up to which anything was ever committed.
+func (o *oracle) committedEnd() int64 {
+	if n := len(o.committed); n > 0 {
+		return o.committed[n-1].last + 1
+	}
+	return 0
+}
+
+// started looks at a process that has just read its directory.
+func (o *oracle) started(m *member) {
+	m.disk.log.grown = 0
+	m.seen.shown = m.replica.HighWatermark()
+	if m.seen.shown > o.committedEnd() {
+		o.w.violate("MajorityReachedHighWatermark", "node %d starts with high watermark %d, committed is %d", m.id, m.seen.shown, o.committedEnd())
+	}
+}
+
+// look checks a member after something happened to it.
+func (o *oracle) look(m *member) {
+	st := m.replica.Status()
+	before := m.seen
+	s := &m.seen
+	s.role, s.voter, s.epoch, s.leader, s.highWatermark = st.Role, st.IsVoter, st.Election.Epoch, st.Election.Leader, st.HighWatermark
+
+	if s.epoch < before.epoch {
+		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
+	}
+	if s.role != before.role || s.epoch != before.epoch || s.leader != before.leader {
+		s.fetch = fetchSeen{}
+	}
+	if s.leader != raft.None {
+		o.leads(m, s.leader, s.epoch, "believes in")
+	}
+	if !s.voter && s.role != raft.Unattached && s.role != raft.Follower {
+		o.w.violate("StatesMatchRoles", "node %d is no voter, yet a %v", m.id, s.role)
+	}
+	if d := m.disk.durableState; d == nil || d.Epoch != s.epoch {
+		o.w.violate("MonotonicEpoch", "node %d is in epoch %d, its quorum-state says %+v", m.id, s.epoch, d)
+	}
+	if s.role == raft.Leader && (before.role != raft.Leader || before.epoch != s.epoch) {
+		o.elected(m)
+	}
+	o.lookAtLog(m, &st)
+	o.lookAtHighWatermark(m, before)
+}
+
+// leads notes who leads an epoch.
+func (o *oracle) leads(m *member, leader raft.NodeID, epoch raft.Epoch, how string) {
+	known, ok := o.leaders[epoch]
+	if !ok {
+		o.leaders[epoch] = leader
+	} else if known != leader {
+		o.w.violate("SingleLeader", "epoch %d: node %d %s leader %d, others know leader %d", epoch, m.id, how, leader, known)
+	}
+}
+
+// elected checks a new leader's log.
+func (o *oracle) elected(m *member) {
+	o.w.counts.elections++
+	o.leads(m, m.id, m.seen.epoch, "became")
+	n := sort.Search(len(o.committed), func(i int) bool { return o.committed[i].epoch >= m.seen.epoch })
+	if n == 0 {
+		return
+	}
+	if b := o.committed[n-1]; !held(m, b) {
+		o.w.violate("LeaderHasAllAckedValues", "node %d leads epoch %d without the committed %s; its log ends at %d", m.id, m.seen.epoch, b.where(), m.disk.log.end)
+	}
+}
+
+func held(m *member, b *batch) bool {
+	ok, _ := m.disk.log.holds(b)
+	return ok
+}
+
+// lookAtLog takes in what was appended, and checks what the replica says about its log.
+func (o *oracle) lookAtLog(m *member, st *raft.Status) {
+	l := &m.disk.log
+	for ; l.grown < len(l.batches); l.grown++ {
+		b := l.batches[l.grown]
+		at := raft.OffsetAndEpoch{Offset: b.base, Epoch: b.epoch}
+		if known, ok := o.chains[at]; !ok {
+			o.chains[at] = b.chain
+		} else if known != b.chain {
+			o.w.violate("UniquePosition", "node %d has another %s, or another batch before it, than some log had", m.id, b.where())
+		}
+		if l.grown > 0 && (l.batches[l.grown-1].epoch > b.epoch || l.batches[l.grown-1].last+1 != b.base) {
+			o.w.violate("UniquePosition", "node %d appended %s after %s", m.id, b.where(), l.batches[l.grown-1].where())
+		}
+	}
+	if st.LogEnd.Offset != l.end {
+		o.w.violate("NoIllegalState", "node %d says its log ends at %d, on disk it ends at %d", m.id, st.LogEnd.Offset, l.end)
+	}
+	if st.FlushedEnd > l.durableEnd() {
+		o.w.violate("FlushedIsDurable", "node %d counts on offset %d being flushed, durable is %d", m.id, st.FlushedEnd, l.durableEnd())
+	}
+}
+
+// lookAtHighWatermark compares what became committed with what was committed before anywhere.
+func (o *oracle) lookAtHighWatermark(m *member, before seen) {
+	s := &m.seen
+	// A new leader forgets the high watermark until its epoch commits (PR-02), and remembers it again as a follower.
+	lost := s.highWatermark == raft.Unknown && s.role == raft.Leader
+	if s.highWatermark < before.highWatermark && !lost {
+		o.w.violate("MonotonicHighWatermark", "node %d, a %v of epoch %d: from %d to %d", m.id, s.role, s.epoch, before.highWatermark, s.highWatermark)
+	}
+	if shown := m.replica.HighWatermark(); shown < s.shown {
+		o.w.violate("MonotonicHighWatermark", "node %d showed clients %d, now %d", m.id, s.shown, shown)
+	} else {
+		s.shown = shown
+	}
+	hw := max(s.highWatermark, s.shown)
+	l := &m.disk.log
+	if hw > l.end {
+		o.w.violate("NoTruncationBelowHW", "node %d: high watermark %d, its log ends at %d", m.id, hw, l.end)
+		return
+	}
+	for ; s.checked < len(l.batches) && l.batches[s.checked].last < hw; s.checked++ {
+		o.commit(m, s.checked, l.batches[s.checked])
+	}
+	if s.checked < len(l.batches) && l.batches[s.checked].base < hw {
+		o.w.violate("NoIllegalState", "node %d: high watermark %d lies inside %s", m.id, hw, l.batches[s.checked].where())
+	}
+	if s.checked > 0 && (s.checked > len(l.batches) || l.batches[s.checked-1].chain != o.committed[s.checked-1].chain) {
+		o.w.violate("NoTruncationBelowHW", "node %d has changed its log below its high watermark %d", m.id, hw)
+	}
+}
+
+// commit is the n-th batch of a log passing below a high watermark.
+func (o *oracle) commit(m *member, n int, b *batch) {
+	if n < len(o.committed) {
+		if c := o.committed[n]; c.chain != b.chain {
+			o.w.violate("NoLogDivergence", "node %d has %s below its high watermark, others committed %s", m.id, b.where(), c.where())
+		}
+		return
+	}
+	copies, voters := 0, 0
+	for _, v := range o.w.members {
+		if !v.voter {
+			continue
+		}
+		voters++
+		if _, durably := v.disk.log.holds(b); durably {
+			copies++
+		}
+	}
+	if copies <= voters/2 {
+		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, voters)
+	}
+	o.committed = append(o.committed, b)
+	if b.IsControl() {
+		return
+	}
+	if b.ProducerID >= 0 {
+		if next := o.producers[b.ProducerID]; b.BaseSequence != next {
+			o.w.violate("AckedOnce", "%s of producer %d has sequence %d, want %d: doubled, lost or out of order", b.where(), b.ProducerID, b.BaseSequence, next)
+		}
+		o.producers[b.ProducerID] = b.BaseSequence + b.Count
+	}
+	for offset, r := range records(b.raw) {
+		if first, ok := o.values[r.value]; ok {
+			o.w.violate("AckedOnce", "%q stands at offset %d and again at %d", r.value, first, b.base+int64(offset))
+		}
+		o.values[r.value] = b.base + int64(offset)
+	}
+}
+
+// persisted hears of every durable content of quorum-state.
+func (o *oracle) persisted(m *member, s raft.ElectionState) {
+	if s.Leader != raft.None {
+		o.leads(m, s.Leader, s.Epoch, "wrote down")
+	}
+	if s.Voted.ID != raft.None {
+		o.votesFor(m, s.Epoch, s.Voted.ID, "wrote down")
+	}
+}
+
+func (o *oracle) votesFor(m *member, epoch raft.Epoch, candidate raft.NodeID, how string) {
+	key := ballot{m.key, epoch}
+	known, ok := o.votes[key]
+	if !ok {
+		o.votes[key] = candidate
+	} else if known != candidate {
+		o.w.violate("OneVotePerEpoch", "node %d %s a vote for %d in epoch %d, it had voted for %d", m.id, how, candidate, epoch, known)
+	}
+}
+
+// sends checks a request on its way out.
+func (o *oracle) sends(m *member, s raft.Send) {
+	durable := m.disk.durableState
+	switch r := s.Request.(type) {
+	case raft.VoteRequest:
+		if r.PreVote {
+			return
+		}
+		o.votesFor(m, r.Epoch, m.id, "asks for votes, hence gave itself")
+		if durable == nil || durable.Epoch != r.Epoch || durable.Voted.ID != m.id {
+			o.w.violate("PersistedBeforeSent", "node %d campaigns in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
+		}
+	case raft.BeginQuorumEpochRequest:
+		if durable == nil || durable.Epoch != r.Epoch || durable.Leader != m.id {
+			o.w.violate("PersistedBeforeSent", "node %d announces itself in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
+		}
+	case raft.FetchRequest:
+		o.fetches(m, s.Correlation, r)
+	}
+}
+
+func (o *oracle) fetches(m *member, c raft.Correlation, r raft.FetchRequest) {
+	if durable := m.disk.durableState; durable == nil || durable.Epoch != r.Epoch {
+		o.w.violate("PersistedBeforeSent", "node %d fetches in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
+	}
+	if end := m.disk.log.durableEnd(); m.voter && r.Offset > end {
+		o.w.violate("FlushedIsDurable", "node %d fetches from offset %d, durable is %d", m.id, r.Offset, end)
+	}
+	s, f := &m.seen, m.seen.fetch
+	now := m.clock.read(o.w.now)
+	if f.correlation != 0 && now < f.until && s.role == raft.Follower {
+		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, c, f.correlation)
+	}
+	s.fetch = fetchSeen{correlation: c, until: now.Add(o.w.plan.requestTimeout)}
+}
+
+// answers checks an answer on its way out.
+func (o *oracle) answers(m *member, x *exchange, result any) {
+	switch r := result.(type) {
+	case raft.VoteResponse:
+		request := x.payload.(raft.VoteRequest)
+		if !r.Granted || request.PreVote {
+			return
+		}
+		o.votesFor(m, request.Epoch, request.Replica.ID, "gave")
+		if d := m.disk.durableState; d == nil || d.Epoch != request.Epoch || d.Voted.ID != request.Replica.ID {
+			o.w.violate("PersistedBeforeSent", "node %d votes for %d in epoch %d, its quorum-state says %+v", m.id, request.Replica.ID, request.Epoch, d)
+		}
+	case replica.ProduceResult:
+		if op, ok := x.payload.(clientCall).operation.(*appendOp); ok && r.Error == raft.NoError {
+			o.acked(m, op, r.BaseOffset)
+		}
+	case replica.ReadResult:
+		o.reads(m, x.payload.(clientCall).offset, r)
+	case replica.ListOffsetsResult:
+		if r.Error == raft.NoError && r.Offset > o.committedEnd() {
+			o.w.violate("CommittedPrefix", "node %d names offset %d as the latest, committed is %d", m.id, r.Offset, o.committedEnd())
+		}
+	}
+}
+
+// acked is a positive answer to an append.
+func (o *oracle) acked(m *member, op *appendOp, base int64) {
+	b := find(o.committed, base)
+	switch {
+	case b == nil:
+		o.w.violate("AckedOnce", "node %d acknowledged %s at offset %d, committed is %d", m.id, op, base, o.committedEnd())
+	case b.base != base || !bytes.Equal(b.raw[21:], op.raw[21:]): // base offset, epoch and CRC stand before the attributes
+		o.w.violate("AckedOnce", "node %d acknowledged %s at offset %d, where %s stands", m.id, op, base, b.where())
+	}
+}
+
+// reads checks what a client gets to see.
+func (o *oracle) reads(m *member, offset int64, r replica.ReadResult) {
+	if r.Error != raft.NoError {
+		return
+	}
+	if r.HighWatermark > o.committedEnd() {
+		o.w.violate("CommittedPrefix", "node %d shows high watermark %d, committed is %d", m.id, r.HighWatermark, o.committedEnd())
+	}
+	for raw := range batchesOf(r.Records) {
+		b := find(o.committed, raw.BaseOffset)
+		switch {
+		case b == nil:
+			o.w.violate("CommittedPrefix", "node %d gave a client offset %d, committed is %d", m.id, raw.BaseOffset, o.committedEnd())
+			return
+		case !bytes.Equal(b.raw, raw.Raw):
+			o.w.violate("CommittedPrefix", "node %d gave a client something else than %s", m.id, b.where())
+			return
+		case offset > b.last || offset < b.base:
+			o.w.violate("CommittedPrefix", "node %d was asked for offset %d and gave %s", m.id, offset, b.where())
+			return
+		}
+		offset = b.last + 1
+	}
+}

@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// plan is all that a seed draws before the world begins: the quorum's shape, its timers, and how bad things will be.
+type plan struct {
+	seed   uint64
+	voters int
+	// observers have ids from 1000, as the operator gives them.
+	observers    int
+	clients      int
+	kraftVersion int16 // 1: voters by record, 0: static
+
+	chaos time.Duration // how long
+
+	electionTimeout, fetchTimeout, requestTimeout time.Duration
+	retryBackoff, linger, fetchMaxWait            time.Duration
+	fetchMaxBytes                                 int
+	segmentBytes                                  int64
+
+	delayMin, delayMean time.Duration // of one message, one way
+	loss                float64       // share of messages that TCP has to send again
+	duplicate           float64       // share of peers' requests that arrive a second time, some time later
+	driftPPM            int           // clocks run up to this much too fast or too slow
+
+	flushMean time.Duration // how long an fsync takes
+	flushLate time.Duration // how much later the replica hears of it, at most
+
+	window int           // appends that an idempotent client has in flight
+	think  time.Duration // mean time between a client's operations
+	idle   bool          // no clients' traffic in the chaos phase
+
+	every [faultKinds]time.Duration // mean time between faults of a kind; 0: never
+}
+
+// draw makes the plan of a seed.
+func draw(seed uint64) plan {
+	d := newDice(seed, "plan")
+	p := plan{
+		seed:         seed,
+		voters:       oneOf(d, 1, 2, 3, 3, 3, 3, 3, 4, 5, 5),
+		observers:    oneOf(d, 0, 0, 1, 2),
+		clients:      2 + d.IntN(3),
+		kraftVersion: oneOf[int16](d, 1, 1, 1, 0),
+		chaos:        d.between(4*time.Second, 24*time.Second),
+
+		electionTimeout: time.Second,
+		fetchTimeout:    2 * time.Second,
+		requestTimeout:  2 * time.Second,
+		retryBackoff:    20 * time.Millisecond,
+		linger:          oneOf(d, 0, 0, 5*time.Millisecond, 25*time.Millisecond),
+		fetchMaxWait:    500 * time.Millisecond,
+		fetchMaxBytes:   oneOf(d, 1<<20, 1<<20, 2000, 300),
+		segmentBytes:    oneOf[int64](d, 1<<30, 16<<10, 2000),
+
+		delayMin:  oneOf(d, 100*time.Microsecond, time.Millisecond),
+		delayMean: oneOf(d, time.Millisecond, 2*time.Millisecond, 10*time.Millisecond, 40*time.Millisecond),
+		loss:      oneOf(d, 0, 0, 0.01, 0.05, 0.2),
+		duplicate: oneOf(d, 0, 0, 0.02, 0.1),
+		driftPPM:  oneOf(d, 0, 1000, 50_000, 200_000),
+
+		flushMean: oneOf(d, 0, time.Millisecond, 5*time.Millisecond, 50*time.Millisecond),
+		flushLate: oneOf(d, 0, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond),
+
+		window: oneOf(d, 1, 1, 3, 5),
+		think:  oneOf(d, 20*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond),
+	}
+	if d.chance(0.15) { // impatient timers: more elections in the same time
+		p.electionTimeout, p.fetchTimeout, p.requestTimeout = 300*time.Millisecond, 700*time.Millisecond, 700*time.Millisecond
+	}
+	for k := range p.every {
+		if d.chance(0.45) {
+			p.every[k] = d.between(700*time.Millisecond, 10*time.Second)
+		}
+	}
+	if d.chance(0.05) {
+		p.every = [faultKinds]time.Duration{} // a quiet world must be quiet
+	}
+	return p
+}
+
+// String tells what a failing seed was about.
+func (p plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d voters (kraft.version %d), %d observers, %d clients with window %d thinking %v; chaos for %v\n",
+		p.seed, p.voters, p.kraftVersion, p.observers, p.clients, p.window, p.think, p.chaos)
+	fmt.Fprintf(&b, "  timers: election %v, fetch %v, request %v, linger %v; fetch %d bytes, segments %d bytes\n",
+		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
+	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v; clocks drift %d ppm; fsync %v, told up to %v late\n",
+		p.delayMin, p.delayMean, p.loss, p.duplicate, p.driftPPM, p.flushMean, p.flushLate)
+	b.WriteString("  faults, mean time between:")
+	for k, every := range p.every {
+		if every > 0 {
+			fmt.Fprintf(&b, " %v %v;", faultKind(k), every.Round(time.Millisecond))
+		}
+	}
+	return b.String()
+}

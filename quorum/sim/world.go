@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+)
+
+// world is one run: its time, and everything in it.
+type world struct {
+	plan  plan
+	plant *plant
+	now   time.Duration
+	queue queue
+	seq   uint64
+
+	members []*member // voters, then observers; a member's place is its host number
+	clients []*client
+	net     *network
+	oracle  *oracle
+	history history
+	trace   *trace // nil: nobody reads it
+
+	// The faults of now; a healed world has none.
+	loss, duplicate float64
+	chaotic         bool
+
+	events  int
+	counts  counts
+	failure *violation
+}
+
+// counts tell what a run has seen, so that a test can say that something was tested.
+type counts struct {
+	faults     [faultKinds]int
+	elections  int
+	handoffs   int
+	truncated  int
+	acked      int
+	reads      int
+	duplicates int
+}
+
+func (c *counts) add(o counts) {
+	for k := range c.faults {
+		c.faults[k] += o.faults[k]
+	}
+	c.elections += o.elections
+	c.handoffs += o.handoffs
+	c.truncated += o.truncated
+	c.acked += o.acked
+	c.reads += o.reads
+	c.duplicates += o.duplicates
+}
+
+// violation is an invariant that did not hold.
+type violation struct {
+	invariant string
+	message   string
+	at        time.Duration
+}
+
+func (v *violation) Error() string {
+	return fmt.Sprintf("%s, %v into the run: %s", v.invariant, v.at.Round(time.Microsecond), v.message)
+}
+
+func newWorld(p plan, bug *plant, t *trace) *world {
+	w := &world{plan: p, plant: bug, trace: t, loss: p.loss, duplicate: p.duplicate}
+	w.net = newNetwork(w, p.voters+p.observers+p.clients)
+	w.oracle = newOracle(w)
+	for i := range p.voters {
+		w.members = append(w.members, newMember(w, raft.NodeID(i), i, true))
+	}
+	for i := range p.observers {
+		w.members = append(w.members, newMember(w, raft.NodeID(1000+i), p.voters+i, false))
+	}
+	for i := range p.clients {
+		w.clients = append(w.clients, newClient(w, i))
+	}
+	return w
+}
+
+// run is the whole of it: chaos, then the healed world's duty.
+func (w *world) run() *violation {
+	w.boot()
+	w.startChaos()
+	w.until(w.plan.chaos)
+	w.calm()
+	if w.failure == nil {
+		w.history.check(w)
+	}
+	return w.failure
+}
+
+// boot formats all directories and starts all processes, not quite at once.
+func (w *world) boot() {
+	d := newDice(w.plan.seed, "boot")
+	for _, m := range w.members {
+		m.format()
+		w.in(d.between(0, 50*time.Millisecond), m.start)
+	}
+	for _, c := range w.clients {
+		w.in(d.between(0, time.Second), c.turn)
+	}
+}
+
+// at lets something happen at that time.
+func (w *world) at(t time.Duration, do func()) {
+	w.seq++
+	w.queue.push(event{at: max(t, w.now), seq: w.seq, do: do})
+}
+
+func (w *world) in(d time.Duration, do func()) { w.at(w.now+d, do) }
+
+// until lets time pass.
+func (w *world) until(t time.Duration) {
+	w.untilIs(t, func() bool { return false })
+}
+
+// untilIs lets time pass until a condition holds, but not beyond t.
+func (w *world) untilIs(t time.Duration, done func() bool) bool {
+	for w.failure == nil && !done() {
+		if len(w.queue) == 0 || w.queue[0].at > t {
+			w.now = t
+			return done()
+		}
+		e := w.queue.pop()
+		w.now = max(w.now, e.at)
+		if e.to != nil {
+			if e.to.life != e.life || !e.to.up {
+				continue
+			}
+			if e.to.paused() {
+				e.to.held = append(e.to.held, e)
+				continue
+			}
+		}
+		w.happen(e)
+	}
+	return w.failure == nil
+}
+
+// happen runs one event. A panic is the assertion of some package: also a finding.
+func (w *world) happen(e event) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.violate("NoIllegalState", "panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	w.events++
+	e.do()
+}
+
+// violate ends the run. The first violation counts.
+func (w *world) violate(invariant, format string, args ...any) {
+	if w.failure == nil {
+		w.failure = &violation{invariant: invariant, message: fmt.Sprintf(format, args...), at: w.now}
+		w.trace.note(w, "VIOLATION %v", w.failure)
+	}
+}
