@@ -1,0 +1,156 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// load is serial writers with one franz-go client: each appends its next number only when the last is acknowledged.
+type load struct {
+	t       *testing.T
+	brokers []string
+	client  *kgo.Client
+	stop    chan struct{}
+	group   sync.WaitGroup
+	total   atomic.Int64
+
+	mu    sync.Mutex
+	acked []int       // by writer
+	at    []time.Time // of every acknowledgement
+}
+
+func begin(t *testing.T, brokers []string, writers int) *load {
+	t.Helper()
+	l := &load{t: t, brokers: brokers, stop: make(chan struct{}), acked: make([]int, writers)}
+	l.client = l.dial()
+	for w := range writers {
+		l.group.Go(func() { l.write(w) })
+	}
+	return l
+}
+
+// dial makes a client with its defaults, but for the back-off after a failure, which is 10 ms, also for asking anew who
+// leads. So what is measured is the quorum's gap and not the client's patience.
+func (l *load) dial(opts ...kgo.Opt) *kgo.Client {
+	l.t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(l.brokers...),
+		kgo.DefaultProduceTopic(topic),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
+		kgo.MetadataMinAge(10 * time.Millisecond),
+	}, opts...)...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return client
+}
+
+func (l *load) write(w int) {
+	for n := 0; ; n++ {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		err := l.client.ProduceSync(ctx, &kgo.Record{Key: []byte(strconv.Itoa(w)), Value: []byte(strconv.Itoa(n))}).FirstErr()
+		cancel()
+		if err != nil {
+			l.t.Errorf("writer %d, number %d: %v", w, n, err)
+			return
+		}
+		l.total.Add(1)
+		l.mu.Lock()
+		l.acked[w] = n + 1
+		l.at = append(l.at, time.Now())
+		l.mu.Unlock()
+	}
+}
+
+// run lets the writers work for a while.
+func (l *load) run(d time.Duration) {
+	l.t.Helper()
+	before := l.total.Load()
+	time.Sleep(d) // the load itself is what is waited for
+	if l.total.Load() == before {
+		l.t.Fatalf("no append was acknowledged for %v", d)
+	}
+}
+
+// longestGap is the longest time without an acknowledgement between two instants.
+func (l *load) longestGap(from, to time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, gap := time.Time{}, time.Duration(0)
+	for _, at := range l.at {
+		if at.After(to) {
+			break
+		}
+		if !at.Before(from) {
+			gap = max(gap, at.Sub(last))
+		}
+		last = at
+	}
+	return gap
+}
+
+// end stops the writers and reads everything back: every number of every writer once and in order.
+func (l *load) end() {
+	l.t.Helper()
+	close(l.stop)
+	l.group.Wait()
+	l.client.Close()
+
+	reader := l.dial(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	want, got := 0, 0
+	for _, n := range l.acked {
+		want += n
+	}
+	next := make([]int, len(l.acked))
+	for got < want {
+		fetches := reader.PollFetches(ctx)
+		if ctx.Err() != nil {
+			l.t.Fatalf("read %d of %d records in a minute: acknowledged records are lost", got, want)
+		}
+		if err := fetches.Err(); err != nil {
+			l.t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			w, _ := strconv.Atoi(string(r.Key))
+			n, _ := strconv.Atoi(string(r.Value))
+			if n != next[w] {
+				l.t.Fatalf("writer %d: number %d at offset %d, expected %d: lost, doubled or out of order", w, n, r.Offset, next[w])
+			}
+			next[w]++
+			got++
+		})
+	}
+	if !slices.Equal(next, l.acked) {
+		l.t.Errorf("acknowledged %v, in the log %v", l.acked, next)
+	}
+	l.t.Logf("%d records acknowledged, lost=0 doubled=0 out of order=0", want)
+}
+
+// distribution prints sorted durations as minimum, median, 90th percentile and maximum, and returns the median.
+func distribution(t *testing.T, what string, gaps []time.Duration) time.Duration {
+	slices.Sort(gaps)
+	at := func(share float64) time.Duration { return gaps[min(int(share*float64(len(gaps))), len(gaps)-1)] }
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+	t.Logf("%s: longest gap between two acknowledged appends, ms: min %s  median %s  p90 %s  max %s  (n=%d)",
+		what, ms(gaps[0]), ms(at(0.5)), ms(at(0.9)), ms(gaps[len(gaps)-1]), len(gaps))
+	return at(0.5)
+}
