@@ -1,0 +1,95 @@
+package controllers_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
+	"github.com/kraft-operator/kraft-operator/controllers/podrunner"
+)
+
+var (
+	cfg    *rest.Config     // of the API server, as its administrator
+	c      client.WithWatch // the specs' own client: no cache, no faults
+	runner *podrunner.Runner
+	scheme = runtime.NewScheme()
+)
+
+func TestControllers(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set: it names the directory with kube-apiserver and etcd (`make test` sets it)")
+	}
+	SetDefaultEventuallyTimeout(30 * time.Second)
+	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "controllers", Label("envtest"))
+}
+
+var _ = BeforeSuite(func() {
+	logf.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, &slog.HandlerOptions{Level: slog.Level(-1)})))
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+
+	server := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "config", "crd", "bases")},
+		ErrorIfCRDPathMissing: true,
+	}
+	var err error
+	cfg, err = server.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(server.Stop)
+	cfg.QPS = -1 // throttling in the client is for servers with other tenants
+	c, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+
+	dir, err := os.MkdirTemp("", "podrunner-")
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() {
+		if !CurrentSpecReport().Failed() && os.Getenv("KEEP_PODRUNNER") == "" {
+			Expect(os.RemoveAll(dir)).To(Succeed())
+		}
+	})
+	GinkgoWriter.Println("volumes and logs of the pods:", dir)
+	runner, err = podrunner.New(podrunner.Options{Config: cfg, Dir: dir})
+	Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // lives as long as the suite, longer than any spec's context
+	done := make(chan error, 1)
+	go func() { done <- runner.Start(ctx) }()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
+	})
+})
+
+// newNamespace gives each spec a world of its own. Pods in it have to meet Pod
+// Security's strictest level, as they should everywhere.
+func newNamespace(ctx context.Context) string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "spec-",
+		Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce":         "restricted",
+			"pod-security.kubernetes.io/enforce-version": "latest",
+		},
+	}}
+	Expect(c.Create(ctx, ns)).To(Succeed())
+	return ns.Name
+}
