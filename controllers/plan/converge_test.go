@@ -97,7 +97,11 @@ func TestConvergence(t *testing.T) {
 					p.Phase, p.Running, p.Ready = corev1.PodFailed, false, false
 				}
 			case 6:
-				m.cut[id] = !m.cut[id]
+				if m.isCut(id) {
+					delete(m.cut, id)
+				} else {
+					m.cut[id] = m.now
+				}
 			case 7: // leadership moves by itself
 				if good := m.goodOrNone(); m.leader >= 0 && slices.Contains(good, id) && id != m.leader {
 					m.lead(id)
@@ -130,7 +134,7 @@ func TestConvergence(t *testing.T) {
 			m.pass(works)
 		}
 		// The faults stop, the last spec is a good one.
-		m.cut, m.silent = map[int32]bool{}, false
+		m.cut, m.silent = map[int32]time.Time{}, false
 		specs++
 		m.revision = fmt.Sprintf("r%d", specs)
 		if lost > 0 { // a voter that lost its disk keeps a quorum of three from being rolled, and is a person's to see

@@ -38,7 +38,7 @@ type model struct {
 	epoch     int32
 	electedAt time.Time
 	end       int64
-	cut       map[int32]bool // members that can't reach the leader
+	cut       map[int32]time.Time // members that can't reach the others, and since when
 	silent    bool           // no voter answers the operator
 
 	formatted map[string]types.UID // directory id → the claim it was written to: never two
@@ -60,7 +60,7 @@ func newModel(voters, observers int32, fail func(string, ...any)) *model {
 	m := &model{
 		fail: fail, now: now, revision: "r1", leader: -1,
 		bad: map[string]bool{}, claims: map[string]*modelClaim{}, pods: map[int32]*modelPod{}, formatPods: map[int32]*FormatPod{},
-		shared: map[string]bool{}, cut: map[int32]bool{}, formatted: map[string]types.UID{}, gone: map[string]bool{},
+		shared: map[string]bool{}, cut: map[int32]time.Time{}, formatted: map[string]types.UID{}, gone: map[string]bool{},
 	}
 	m.want = build(int(voters), 0).Want
 	m.want.Observers = observers
@@ -113,12 +113,15 @@ func (m *model) view() *View {
 	if m.silent || m.identity == nil || len(m.liveVoters()) == 0 {
 		return nil
 	}
+	if m.isCut(m.leader) { // the operator doesn't reach it either
+		return &View{Leader: -1, Epoch: m.epoch, At: m.now, HighWatermark: -1, LogEnd: -1}
+	}
 	v := &View{Leader: m.leader, Epoch: m.epoch, At: m.now, HighWatermark: m.end, LogEnd: m.end, Committed: m.leader >= 0 && m.now.Sub(m.electedAt) >= time.Second}
 	for _, iv := range m.identity.Voters {
 		p := Progress{NodeID: iv.NodeID, DirectoryID: iv.DirectoryID, LogEnd: -1}
 		if pod := m.pods[iv.NodeID]; pod != nil && m.isVoter(iv.NodeID) && m.leader >= 0 {
 			p = m.progress(pod, iv.DirectoryID)
-			if !m.cut[iv.NodeID] && pod.Running {
+			if !m.isCut(iv.NodeID) && pod.Running {
 				v.ConfirmedBy++
 			}
 		}
@@ -161,12 +164,16 @@ func (m *model) liveVoters() []int32 {
 	return ids
 }
 
-// good are the voters that could commit now, by the model's own knowledge.
+// good are the voters that could commit now, as far as anybody can know: a member that was cut off within the fetch
+// timeout still counts.
 func (m *model) good() []int32 {
 	return slices.DeleteFunc(m.liveVoters(), func(id int32) bool {
-		return m.cut[id] || m.claims[m.pods[id].Claim].end < m.end
+		since, cut := m.cut[id]
+		return cut && m.now.Sub(since) > m.want.FetchTimeout || m.claims[m.pods[id].Claim].end+int64(m.want.FetchTimeout/time.Second) < m.end
 	})
 }
+
+func (m *model) isCut(id int32) bool { _, cut := m.cut[id]; return cut }
 
 func (m *model) majority() int { return len(m.identity.Voters)/2 + 1 }
 
@@ -235,7 +242,7 @@ func (m *model) elect() {
 	if m.identity == nil {
 		return
 	}
-	reachable := slices.DeleteFunc(m.liveVoters(), func(id int32) bool { return m.cut[id] })
+	reachable := slices.DeleteFunc(m.liveVoters(), func(id int32) bool { return m.isCut(id) })
 	if m.leader >= 0 && (!slices.Contains(reachable, m.leader) || len(reachable) < m.majority()) {
 		m.leader = -1
 		return
@@ -258,7 +265,7 @@ func (m *model) lead(id int32) {
 
 func (m *model) replicate() {
 	for id, p := range m.pods {
-		follows := p.Running && !p.Terminating && m.leader >= 0 && !m.cut[id]
+		follows := p.Running && !p.Terminating && m.leader >= 0 && !m.isCut(id)
 		if ready := follows && m.now.Sub(p.Started) >= time.Second; ready != p.Ready {
 			p.Ready, p.ReadySince = ready, m.now
 		}
@@ -269,7 +276,7 @@ func (m *model) replicate() {
 	}
 	if good := m.goodOrNone(); m.leader >= 0 && m.identity != nil && len(good) >= m.majority() {
 		m.end++
-		for _, id := range good {
+		for _, id := range slices.DeleteFunc(good, m.isCut) {
 			m.claims[m.pods[id].Claim].end = m.end
 		}
 	}
