@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kraft-operator/kraft-operator/quorum/client"
+)
+
+func newDescribe(e *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "describe status|replication",
+		Short: "Show who leads and how far each member is",
+		Example: `  quorum describe status --bootstrap-controller 127.0.0.1:9093
+  quorum describe replication --bootstrap-controller 127.0.0.1:9093 -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	describe := func(use, short string, show func(io.Writer, *client.Quorum) error) *cobra.Command {
+		sub := &cobra.Command{Use: use, Short: short, Example: "  quorum describe " + use + " --bootstrap-controller 127.0.0.1:9093", Args: cobra.NoArgs}
+		r := e.remoteFlags(sub, "bootstrap-controller", "CONTROLLER addresses of one or more members: HOST:PORT,…")
+		o := outputFlag(sub)
+		sub.RunE = func(cmd *cobra.Command, _ []string) error {
+			servers, err := r.servers()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
+			defer cancel()
+			q, err := r.client().DescribeQuorum(ctx, servers)
+			if err != nil {
+				return err
+			}
+			if *o == asJSON {
+				return printJSON(e.Stdout, q)
+			}
+			return show(e.Stdout, q)
+		}
+		return sub
+	}
+	cmd.AddCommand(
+		describe("status", "Show the leader, the high watermark and the members", showStatus),
+		describe("replication", "Show how far each replica is", func(w io.Writer, q *client.Quorum) error { return showReplication(w, q, time.Now()) }),
+	)
+	return cmd
+}
+
+// showStatus prints what kafka-metadata-quorum describe --status does, in the same words.
+func showStatus(w io.Writer, q *client.Quorum) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range []struct {
+		name  string
+		value any
+	}{
+		{"ClusterId", q.ClusterID}, {"LeaderId", q.LeaderID}, {"LeaderEpoch", q.LeaderEpoch}, {"HighWatermark", q.HighWatermark},
+		{"MaxFollowerLag", q.MaxFollowerLag}, {"MaxFollowerLagTimeMs", q.MaxFollowerLagTimeMs},
+		{"CurrentVoters", briefly(q.Voters)}, {"CurrentObservers", briefly(q.Observers)},
+	} {
+		fmt.Fprintf(t, "%s:\t%v\n", line.name, line.value)
+	}
+	return t.Flush()
+}
+
+// briefly is the list of members as Kafka's tool prints it: JSON in one line.
+func briefly(replicas []client.Replica) string {
+	type brief struct {
+		ID          int32    `json:"id"`
+		DirectoryID string   `json:"directoryId"`
+		Endpoints   []string `json:"endpoints,omitempty"`
+	}
+	out := make([]brief, 0, len(replicas))
+	for _, r := range replicas {
+		b := brief{ID: r.NodeID, DirectoryID: r.DirectoryID}
+		for _, e := range r.Endpoints {
+			b.Endpoints = append(b.Endpoints, e.String())
+		}
+		out = append(out, b)
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(text)
+}
+
+// showReplication prints a line for each replica, with ages in place of Kafka's raw timestamps.
+func showReplication(w io.Writer, q *client.Quorum, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE ID\tDIRECTORY ID\tLOG END OFFSET\tLAG\tLAST FETCH\tLAST CAUGHT UP\tSTATUS")
+	for _, list := range [][]client.Replica{q.Voters, q.Observers} {
+		for _, r := range list {
+			fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", r.NodeID, r.DirectoryID, r.LogEndOffset, r.Lag,
+				age(r.LastFetchTimestamp, now), age(r.LastCaughtUpTimestamp, now), r.Status)
+		}
+	}
+	return t.Flush()
+}
+
+// age says how long ago a timestamp of the leader's clock was, by our clock.
+func age(millis int64, now time.Time) string {
+	if millis < 0 {
+		return "never"
+	}
+	return max(now.Sub(time.UnixMilli(millis)), 0).Round(time.Millisecond).String() + " ago"
+}
