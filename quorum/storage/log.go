@@ -339,13 +339,29 @@ func (l *Log) Truncate(offset int64) error {
 	}
 	// Readers first: they must not be sent to what is about to go.
 	l.mu.Lock()
-	gone := l.segments[keep+1:]
+	gone, kept := l.segments[keep+1:], l.segments[min(l.dirty, keep):keep]
 	l.segments = slices.Clip(l.segments[:keep+1])
 	s.shrink(position, offset)
-	l.flushed, l.unsynced, l.dirty = offset, 0, keep // true once the sync below is through
+	l.flushed = min(l.flushed, offset)
 	l.generation++
 	l.mu.Unlock()
-	return l.fail(l.cut(s, gone))
+	if err := l.cut(s, gone); err != nil {
+		return l.fail(err)
+	}
+	for _, s := range kept { // what stays may not be synced yet either
+		if err := s.file.Sync(); err != nil {
+			return l.fail(&vfs.SyncError{Path: s.name, Err: err})
+		}
+	}
+	if l.newFile {
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return l.fail(&vfs.SyncError{Path: l.dir, Err: err})
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flushed, l.unsynced, l.dirty, l.newFile = offset, 0, keep, false
+	return nil
 }
 
 // cut removes segments, last first, and shortens the one that stays. Each step is synced before the next: after a crash

@@ -290,7 +290,7 @@ func (r *recoverer) settle() error {
 		return nil
 	}
 	left := int64(MaxGroup)
-	buf := make([]byte, scanBuffer)
+	buf := make([]byte, max(1, min(scanBuffer, l.Size())))
 	for _, s := range slices.Backward(l.segments) {
 		if left == 0 {
 			break

@@ -118,7 +118,7 @@ func (s *scanner) next() (record.Batch, error) {
 		case s.position+int64(len(s.have)) >= s.size:
 			return record.Batch{}, record.ErrShort
 		}
-		want := scanBuffer
+		want := int(min(scanBuffer, s.size-s.position))
 		if h, err := record.ParseHeader(s.have); err == nil {
 			want = max(want, h.Size)
 		}

@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -68,7 +69,7 @@ func batchOf(base int64, epoch raft.Epoch, n, valueBytes int) []byte {
 	b := record.NewBuilder(1000+base, record.None)
 	for i := range n {
 		key := fmt.Appendf(nil, "key-%d", base+int64(i))
-		b.Append(1000+base+int64(i), key, fmt.Appendf(nil, "%0*d", valueBytes, epoch))
+		b.Append(1000+base+int64(i), key, fmt.Append(bytes.Repeat([]byte{'v'}, valueBytes), epoch))
 	}
 	raw, err := b.Build(base, epoch)
 	if err != nil {
@@ -127,4 +128,8 @@ func writeFile(t testing.TB, fsys vfs.FS, name, data string) {
 	if err := vfs.WriteFile(fsys, name, []byte(data)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func unknownControl() []byte {
+	return record.EncodeControls(0, 1, 1000, record.Control{Type: 7})
 }

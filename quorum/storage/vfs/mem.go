@@ -49,6 +49,7 @@ type node struct {
 	data       []byte
 	syncedSize int64
 	undo       map[int64][]byte
+	dropped    map[int64]bool // sectors that Sync leaves out: see DropDirty
 }
 
 // change is one operation on a directory: the entries it set (nil: removed). A crash keeps all of it or nothing.
@@ -143,6 +144,33 @@ func (c *crash) content(n *node) []byte {
 		}
 	}
 	return data
+}
+
+// DropDirty does to a file what Linux does when an fsync fails: the sectors that were not synced can still be read, but
+// count as clean, so that a later Sync leaves them out unless they are written again.
+func (m *Mem) DropDirty(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if err != nil {
+		return pathError("drop", name, err)
+	}
+	n.dropped = map[int64]bool{}
+	size := int64(len(n.data))
+	for start := int64(0); start < size; start += sector {
+		_, changed := n.undo[start]
+		if !changed && min(start+sector, size) > n.syncedSize {
+			if n.undo == nil {
+				n.undo = map[int64][]byte{}
+			}
+			n.undo[start] = slices.Clone(n.data[start:max(start, n.syncedSize)])
+			changed = true
+		}
+		if changed {
+			n.dropped[start] = true
+		}
+	}
+	return nil
 }
 
 // remember saves the sectors of [from, to) as they were at the last Sync, if they are still so.
@@ -443,6 +471,9 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 		f.n.remember(off, end)
 	}
 	copy(f.n.data[min(off, int64(len(f.n.data))):], p)
+	for start := off - off%sector; start < off+int64(len(p)); start += sector {
+		delete(f.n.dropped, start)
+	}
 	return len(p), err
 }
 
@@ -462,7 +493,8 @@ func (f *memFile) Sync() error {
 	if err := f.check("sync", false); err != nil {
 		return err
 	}
-	f.n.syncedSize, f.n.undo = int64(len(f.n.data)), nil
+	f.n.syncedSize = int64(len(f.n.data))
+	maps.DeleteFunc(f.n.undo, func(start int64, _ []byte) bool { return !f.n.dropped[start] })
 	return nil
 }
 
