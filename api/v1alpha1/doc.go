@@ -9,4 +9,4 @@ package v1alpha1
 
 //go:generate go tool controller-gen object paths=.
 //go:generate go tool controller-gen crd:maxDescLen=2000 paths=. output:crd:dir=../../config/crd/bases
-//go:generate go tool controller-gen rbac:roleName=kraft-operator paths=../../controllers output:rbac:dir=../../config/rbac
+//go:generate go tool controller-gen rbac:roleName=manager paths=../../controllers output:rbac:dir=../../config/rbac
