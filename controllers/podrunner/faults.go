@@ -16,6 +16,7 @@ type faults struct {
 	mu        sync.Mutex
 	badImages map[string]bool
 	unready   map[types.NamespacedName]bool
+	down      map[types.NamespacedName]bool
 }
 
 func (f *faults) badImage(image string) bool {
@@ -43,6 +44,21 @@ func (r *Runner) HoldUnready(pod types.NamespacedName, hold bool) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	r.faults.unready[pod] = hold
+}
+
+func (f *faults) heldDown(pod types.NamespacedName) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down[pod]
+}
+
+// HoldDown keeps the containers of every Pod of this name from being started,
+// in a crash loop as it were, until it is let go. With KillProcess it makes a
+// member that is down and stays down.
+func (r *Runner) HoldDown(pod types.NamespacedName, hold bool) {
+	r.faults.mu.Lock()
+	defer r.faults.mu.Unlock()
+	r.faults.down[pod] = hold
 }
 
 // KillProcess ends the pod's running process as SIGKILL would; the pod stays

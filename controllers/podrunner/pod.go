@@ -98,6 +98,10 @@ func (p *pod) run(ctx context.Context) {
 	p.addr = p.runner.network.assign(p.key)
 	root, err := p.mount(ctx)
 	for restarts := int32(0); err == nil && ctx.Err() == nil; restarts++ {
+		if p.runner.faults.heldDown(p.key) {
+			err = p.backOff(ctx, &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, restarts)
+			continue
+		}
 		var ended *corev1.ContainerStateTerminated
 		if ended, err = p.runContainer(ctx, root, restarts); err != nil || ctx.Err() != nil {
 			break
@@ -129,12 +133,16 @@ func (p *pod) backOff(ctx context.Context, ended *corev1.ContainerStateTerminate
 			Reason: "CrashLoopBackOff", Message: "the container ended and is restarted after a delay",
 		}}
 	})
-	delay := min(restartDelay<<min(restarts, 8), restartDelayMax)
-	select {
-	case <-ctx.Done():
-	case <-time.After(delay):
+	for delay := min(restartDelay<<min(restarts, 8), restartDelayMax); ; delay = restartDelay {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(delay):
+		}
+		if !p.runner.faults.heldDown(p.key) {
+			return err
+		}
 	}
-	return err
 }
 
 // runContainer runs the container once, with its readiness reported meanwhile.

@@ -78,7 +78,7 @@ func (d *demo) form(ctx context.Context) (string, error) {
 	if err := d.load.start(dial, d.bootstrap()); err != nil {
 		return "", err
 	}
-	if err := d.appending(ctx, time.Minute); err != nil {
+	if err := d.appending(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("leader %d, epoch %d, %s voters, %s observers; a client appends from now on",
@@ -89,9 +89,9 @@ func (d *demo) form(ctx context.Context) (string, error) {
 func (d *demo) bootstrap() string { return fmt.Sprintf("%s-bootstrap.%s.svc:9092", d.name, namespace) }
 
 // appending waits until appends are acknowledged again, a hundred more than now.
-func (d *demo) appending(ctx context.Context, patience time.Duration) error {
+func (d *demo) appending(ctx context.Context) error {
 	before, _ := d.load.count()
-	return d.wait(ctx, patience, func(context.Context) (string, error) {
+	return d.wait(ctx, time.Minute, func(context.Context) (string, error) {
 		now, err := d.load.count()
 		if err == nil && now < before+100 {
 			return fmt.Sprintf("appends to be acknowledged: %d were, 100 more are wanted", now-before), nil
@@ -272,7 +272,7 @@ func (d *demo) roll(ctx context.Context, patch string, updated func(*corev1.Pod)
 	if h.WriteGap != nil {
 		result += fmt.Sprintf(", of the %s %d ms", h.MeasuredBy, h.WriteGap.Milliseconds())
 	}
-	return result, d.appending(ctx, time.Minute)
+	return result, d.appending(ctx)
 }
 
 // evict asks for two voters at once, as two drains of nodes would: one may go, the other must stay.
@@ -367,7 +367,7 @@ func (d *demo) replaced(ctx context.Context, old *corev1.Pod) error {
 	if _, err := d.settled(ctx, 2*time.Minute); err != nil {
 		return err
 	}
-	return d.appending(ctx, time.Minute)
+	return d.appending(ctx)
 }
 
 // leader returns the leader's Pod and the epoch.
@@ -445,7 +445,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 	if epochNow <= epoch {
 		return "", fmt.Errorf("the leader was killed and the epoch is still %d", epochNow)
 	}
-	if err := d.appending(ctx, time.Minute); err != nil {
+	if err := d.appending(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s took over from %s, epoch %d → %d; gap %d ms", now.Name, pod.Name, epoch, epochNow, d.load.longestGap().Milliseconds()), nil
@@ -498,7 +498,7 @@ func (d *demo) recreate(ctx context.Context) (string, error) {
 	if err := d.sameClaims(ctx, claims); err != nil {
 		return "", err
 	}
-	if err := d.appending(ctx, time.Minute); err != nil {
+	if err := d.appending(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d claims stayed, cluster %s is back at epoch %d", len(claims), after.Status.ClusterID, after.Status.Leader.Epoch), nil

@@ -189,6 +189,7 @@ func (n *Node) convergeOrPause() {
 func (n *Node) abortTransfer(why string) {
 	t := &n.transfer
 	t.status.Phase, t.status.Message = HandoffAborted, why
+	n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
 	if n.stopping && n.role == Leader {
 		n.becomeResigned(n.leader.successors(n, nil))
 	}

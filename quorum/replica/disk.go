@@ -56,6 +56,12 @@ func (r *Replica) receive(e Fetched) {
 		r.fail(&raft.Fatal{Reason: raft.FatalReason(storage.UnknownRecord), Message: fmt.Sprintf("the leader sent %v; a newer version of quorum can read it", err)})
 		return
 	}
+	if err == nil && len(batches) > 0 {
+		err = r.continues(batches[0])
+		if err != nil {
+			batches, size = nil, 0
+		}
+	}
 	if err != nil {
 		r.out.Dropped = append(r.out.Dropped, fmt.Errorf("records of a Fetch in epoch %d: %w", r.epoch, err))
 	}
@@ -63,6 +69,15 @@ func (r *Replica) receive(e Fetched) {
 	r.fetched[e.Correlation] = e.Records[:size]
 	r.feed(raft.Outcome{Correlation: e.Correlation, Response: e.Response})
 	delete(r.fetched, e.Correlation)
+}
+
+// continues checks that a fetched batch may follow what the log holds. The core judges the leader's word; this is about
+// bytes, which whoever speaks for the leader may have mixed up.
+func (r *Replica) continues(b raft.Batch) error {
+	if end, epoch := r.log.End(), r.log.LastEpoch(); b.BaseOffset != end || b.Epoch < epoch {
+		return fmt.Errorf("batch at offset %d epoch %d does not continue the log, which ends at offset %d epoch %d", b.BaseOffset, b.Epoch, end, epoch)
+	}
+	return nil
 }
 
 // fatalOf turns an error of the directory into the end of the process.

@@ -76,11 +76,11 @@ func (w *world) strike(d dice, k faultKind) bool {
 		}
 		w.trace.member(m, "%v", k)
 		m.die(k == powerCut)
-		w.in(long, m.start)
+		w.in(d.about(w.plan.down), m.start)
 	case powerCutAll:
 		for _, m := range w.members {
 			m.die(true)
-			w.in(d.about(500*time.Millisecond), m.start)
+			w.in(d.about(w.plan.down), m.start)
 		}
 		w.trace.note(w, "%v", k)
 	case stop:

@@ -72,9 +72,6 @@ type readOp struct {
 	attempts int
 }
 
-// maxOperations bounds a client's history, and with it the time that checking takes.
-const maxOperations = 120
-
 func newClient(w *world, id int) *client {
 	c := &client{
 		w: w, id: id, host: len(w.members) + id, dice: newDice(w.plan.seed, fmt.Sprintf("client %d", id)),
@@ -89,7 +86,7 @@ func newClient(w *world, id int) *client {
 
 // turn begins something new if there is room, and comes again after a while.
 func (c *client) turn() {
-	if c.closed || c.next >= maxOperations {
+	if c.closed || c.next >= c.w.plan.operations {
 		return
 	}
 	switch {

@@ -193,7 +193,7 @@ func (f *watchedFile) Truncate(size int64) error {
 }
 
 func (f *watchedFile) Sync() error {
-	if f.d.plant.skipsSync(f.name) {
+	if f.d.plant.skipsSync(f.d, f.name) {
 		return nil
 	}
 	if err := f.File.Sync(); err != nil {

@@ -347,6 +347,7 @@ func (m *member) serve(x *exchange) {
 		if b := m.w.plant; b != nil && b.clientAnswer != nil {
 			if result := b.clientAnswer(m, e); result != nil {
 				delete(m.requests, id)
+				m.w.oracle.answers(m, x, result)
 				defer x.reply(result)
 			}
 		}

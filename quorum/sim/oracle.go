@@ -20,7 +20,7 @@ import (
 //	MajorityReachedHighWatermark  what is committed stands durably on a majority of the voters
 //	NoLogDivergence         below their high watermarks all logs are equal, for ever
 //	NoTruncationBelowHW     no log ends below its own high watermark
-//	LeaderHasAllAckedValues a new leader has all that was committed in earlier epochs
+//	LeaderHasAllAckedValues a new leader has all that was committed by earlier ones
 //	FlushedIsDurable        no fetch offset of a voter, and no flushed end, exceeds what is durable
 //	OneFetchInFlight        a follower waits for one Fetch at a time
 //	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
@@ -32,10 +32,27 @@ type oracle struct {
 	votes   map[ballot]raft.NodeID
 	// chains holds the chain of every batch that ever stood in any log, by base offset and epoch.
 	chains map[raft.OffsetAndEpoch]uint64
-	// committed is every batch that was ever below a high watermark.
-	committed []*batch
+	// committed is every batch that was ever below a high watermark, and committedIn the epoch whose leader brought it
+	// there: often a later one than its own.
+	committed   []*batch
+	committedIn []raft.Epoch
 	producers map[int64]int32 // next sequence of each producer among the committed
 	values    map[string]int64
+	// For statistics: who won, and who had resigned in whose favour.
+	elections    []election
+	resignations map[raft.Epoch]resignation
+}
+
+type election struct {
+	epoch  raft.Epoch
+	leader raft.NodeID
+	at     time.Duration
+}
+
+// resignation is the first EndQuorumEpoch of a leader.
+type resignation struct {
+	leader, successor raft.NodeID
+	at                time.Duration
 }
 
 type ballot struct {
@@ -47,6 +64,7 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, leaders: map[raft.Epoch]raft.NodeID{}, votes: map[ballot]raft.NodeID{},
 		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]int64{},
+		resignations: map[raft.Epoch]resignation{},
 	}
 }
 
@@ -61,7 +79,7 @@ type seen struct {
 	checked       int // batches below the high watermark that were compared
 	second        time.Duration
 	fetch         fetchSeen
-	handoffs      []replica.Answer
+	locals        []replica.Answer // to what the simulation itself asked
 }
 
 // fetchSeen is the Fetch that a process waits for. Every change of role forgets it; a replica that looks for a leader may
@@ -80,7 +98,7 @@ func (s *seen) outcome(c raft.Correlation) {
 }
 
 // local takes an answer to something that the simulation asked without a connection: a handoff.
-func (s *seen) local(_ *member, a replica.Answer) { s.handoffs = append(s.handoffs, a) }
+func (s *seen) local(_ *member, a replica.Answer) { s.locals = append(s.locals, a) }
 
 // committedEnd is the offset up to which anything was ever committed.
 func (o *oracle) committedEnd() int64 {
@@ -141,8 +159,10 @@ func (o *oracle) leads(m *member, leader raft.NodeID, epoch raft.Epoch, how stri
 // elected checks a new leader's log.
 func (o *oracle) elected(m *member) {
 	o.w.counts.elections++
+	o.elections = append(o.elections, election{m.seen.epoch, m.id, o.w.now})
 	o.leads(m, m.id, m.seen.epoch, "became")
-	n := sort.Search(len(o.committed), func(i int) bool { return o.committed[i].epoch >= m.seen.epoch })
+	// A candidate may win belatedly, when a later epoch has committed already: only what earlier ones did counts.
+	n := sort.Search(len(o.committed), func(i int) bool { return o.committedIn[i] >= m.seen.epoch })
 	if n == 0 {
 		return
 	}
@@ -230,7 +250,7 @@ func (o *oracle) commit(m *member, n int, b *batch) {
 	if copies <= voters/2 {
 		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, voters)
 	}
-	o.committed = append(o.committed, b)
+	o.committed, o.committedIn = append(o.committed, b), append(o.committedIn, m.seen.epoch)
 	if b.IsControl() {
 		return
 	}
@@ -283,6 +303,10 @@ func (o *oracle) sends(m *member, s raft.Send) {
 	case raft.BeginQuorumEpochRequest:
 		if durable == nil || durable.Epoch != r.Epoch || durable.Leader != m.id {
 			o.w.violate("PersistedBeforeSent", "node %d announces itself in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
+		}
+	case raft.EndQuorumEpochRequest:
+		if _, ok := o.resignations[r.Epoch]; !ok && len(r.Successors) > 0 {
+			o.resignations[r.Epoch] = resignation{m.id, r.Successors[0].ID, o.w.now}
 		}
 	case raft.FetchRequest:
 		o.fetches(m, s.Correlation, r)

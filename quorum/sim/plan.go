@@ -32,8 +32,10 @@ type plan struct {
 
 	window int           // appends that an idempotent client has in flight
 	think  time.Duration // mean time between a client's operations
-	idle   bool          // no clients' traffic in the chaos phase
+	// operations bounds the appends of a client, and with them the time that checking its history takes.
+	operations int
 
+	down  time.Duration             // mean time until a dead process is started again
 	every [faultKinds]time.Duration // mean time between faults of a kind; 0: never
 }
 
@@ -66,8 +68,11 @@ func draw(seed uint64) plan {
 		flushMean: oneOf(d, 0, time.Millisecond, 5*time.Millisecond, 50*time.Millisecond),
 		flushLate: oneOf(d, 0, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond),
 
-		window: oneOf(d, 1, 1, 3, 5),
-		think:  oneOf(d, 20*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond),
+		window:     oneOf(d, 1, 1, 3, 5),
+		think:      oneOf(d, 20*time.Millisecond, 60*time.Millisecond, 200*time.Millisecond),
+		operations: 120,
+
+		down: oneOf(d, 20*time.Millisecond, 200*time.Millisecond, time.Second, 4*time.Second),
 	}
 	if d.chance(0.15) { // impatient timers: more elections in the same time
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout = 300*time.Millisecond, 700*time.Millisecond, 700*time.Millisecond
@@ -92,7 +97,7 @@ func (p plan) String() string {
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
 	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v; clocks drift %d ppm; fsync %v, told up to %v late\n",
 		p.delayMin, p.delayMean, p.loss, p.duplicate, p.driftPPM, p.flushMean, p.flushLate)
-	b.WriteString("  faults, mean time between:")
+	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {
 		if every > 0 {
 			fmt.Fprintf(&b, " %v %v;", faultKind(k), every.Round(time.Millisecond))

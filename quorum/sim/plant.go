@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"strings"
-
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/replica"
 	"github.com/kraft-operator/kraft-operator/quorum/state"
@@ -13,6 +11,7 @@ import (
 type plant struct {
 	dirUnsynced  func(dir string, newState bool) bool        // true: SyncDir does nothing
 	noSync       func(name string) bool                      // true: Sync does nothing
+	noSyncOf     func(d *disk, name string) bool             // the same, for some disks
 	noTruncate   func(name string) bool                      // true: Truncate does nothing
 	afterCrash   func(m *member, before *raft.ElectionState) // spoils the disk of a dead process
 	send         func(m *member, s *raft.Send)
@@ -28,10 +27,10 @@ func (p *plant) keepsDirUnsynced(dir string, newState bool) bool {
 	return p != nil && p.dirUnsynced != nil && p.dirUnsynced(dir, newState)
 }
 
-func (p *plant) skipsSync(name string) bool { return p != nil && p.noSync != nil && p.noSync(name) }
+func (p *plant) skipsSync(d *disk, name string) bool {
+	return p != nil && (p.noSync != nil && p.noSync(name) || p.noSyncOf != nil && p.noSyncOf(d, name))
+}
 
 func (p *plant) skipsTruncate(name string) bool {
 	return p != nil && p.noTruncate != nil && isSegment(name) && p.noTruncate(name)
 }
-
-func isStateTemp(name string) bool { return strings.Contains(name, "quorum-state") }

@@ -39,6 +39,14 @@ func (d *Dir) MarkCommitted(now raft.Instant, highWatermark int64) (due bool) {
 	return true
 }
 
+// Committed is the newest offset that MarkCommitted counted, in this process or before it: all before it is committed
+// and on disk.
+func (l *Log) Committed() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.committed.mark
+}
+
 // WriteCommitted writes the file committed if the mark has moved. It may run beside everything else.
 func (d *Dir) WriteCommitted() error { return d.Log.writeCommitted() }
 
@@ -59,11 +67,4 @@ func (l *Log) writeCommitted() error {
 	defer l.mu.Unlock()
 	l.committed.wrote = p.Offset
 	return nil
-}
-
-// Committed is the offset below which everything is known to be committed and on disk, by the file or since.
-func (l *Log) Committed() int64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.committed.mark
 }
