@@ -54,7 +54,9 @@ func kafkaClient(dial dialFunc, seed string, more ...kgo.Opt) (*kgo.Client, erro
 	}, more...)...)
 }
 
-func (l *load) start(dial dialFunc, seed string) error {
+// start starts the writers. ctx must outlive them: finish lets a record that is on
+// its way end, as only then is its fate known.
+func (l *load) start(ctx context.Context, dial dialFunc, seed string) error {
 	var err error
 	if l.client, err = kafkaClient(dial, seed, kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0)); err != nil {
 		return err
@@ -62,14 +64,13 @@ func (l *load) start(dial dialFunc, seed string) error {
 	l.stop = make(chan struct{})
 	l.mark()
 	for w := range writers {
-		l.group.Go(func() { l.write(w) })
+		l.group.Go(func() { l.write(ctx, w) })
 	}
 	return nil
 }
 
 // write is one writer. A record's key is new each time, so that none hides another.
-func (l *load) write(writer int) {
-	ctx := context.Background() // stop lets a record that is on its way end: only then is its fate known
+func (l *load) write(ctx context.Context, writer int) {
 	for n := 0; ; n++ {
 		select {
 		case <-l.stop:

@@ -75,7 +75,7 @@ func (d *demo) form(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := d.load.start(dial, d.bootstrap()); err != nil {
+	if err := d.load.start(context.WithoutCancel(ctx), dial, d.bootstrap()); err != nil {
 		return "", err
 	}
 	if err := d.appending(ctx); err != nil {
