@@ -43,6 +43,7 @@ type testMember struct {
 	dir       string
 	listeners map[string]string // name → host:port, the same over restarts
 	extra     string            // lines of configuration
+	fs        vfs.FS
 
 	held    []net.Listener // bound at birth so that nobody else takes the port; handed out at the first start
 	cancel  context.CancelFunc
@@ -62,7 +63,7 @@ func newCluster(t testing.TB, voters, observers int, extra ...string) *cluster {
 		if i >= voters {
 			id = raft.NodeID(1000 + i - voters)
 		}
-		m := &testMember{id: id, dir: filepath.Join(dir, fmt.Sprint(id)), listeners: map[string]string{}, extra: strings.Join(extra, "\n")}
+		m := &testMember{id: id, dir: filepath.Join(dir, fmt.Sprint(id)), listeners: map[string]string{}, extra: strings.Join(extra, "\n"), fs: vfs.OS}
 		for _, name := range []string{config.Controller, config.Client, config.Admin, config.Health} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -137,7 +138,7 @@ func (c *cluster) start(m *testMember) {
 	}
 	options := Options{
 		Config: cfg,
-		FS:     vfs.OS,
+		FS:     m.fs,
 		Log:    slog.New(slog.NewTextHandler(out, nil)),
 		Listen: func(ctx context.Context, network, address string) (net.Listener, error) {
 			for _, l := range held {

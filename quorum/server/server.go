@@ -115,7 +115,7 @@ func (s *server) run(ctx context.Context) error {
 	defer stopHTTP()
 
 	if err := s.open(ctx); err != nil {
-		return err
+		return s.excused(ctx, err)
 	}
 	return s.serve(ctx, listeners)
 }
@@ -219,9 +219,6 @@ func (s *server) open(ctx context.Context) error {
 		r, err = replica.Open(s.FS, s.cfg.LogDir, so, rc, s.now())
 	}
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return fatalOf(s.cfg.LogDir, err)
 	}
 	s.replica = r
@@ -232,6 +229,19 @@ func (s *server) open(ctx context.Context) error {
 	s.codecs.controller = s.codec(wire.Peers, s.cfg.ControllerListener)
 	s.codecs.client = s.codec(wire.Clients, config.Client)
 	return nil
+}
+
+// excused forgives what failed only because the process is not wanted any more: the wait for the directory's lock.
+func (s *server) excused(ctx context.Context, err error) error {
+	select {
+	case <-s.Kill:
+		return ErrKilled
+	default:
+	}
+	if fatal, ok := err.(*Fatal); ok && ctx.Err() != nil && fatal.Token == raft.FatalReason(storage.DirLocked) {
+		return nil
+	}
+	return err
 }
 
 // maxProducers bounds the memory of idempotent producers: about 20 MB.

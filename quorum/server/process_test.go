@@ -1,0 +1,232 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// health asks a path of the HEALTH listener.
+func (c *cluster) health(m *testMember, path string) (int, string) {
+	r, err := httpClient.Get("http://" + m.listeners[config.Health] + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	body, _ := io.ReadAll(r.Body)
+	return r.StatusCode, strings.TrimSpace(string(body))
+}
+
+// A member without a quorum is of no use, but restarting it would not help either (OB-05).
+func TestOB05LivenessDoesNotNeedAQuorum(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	c.leader()
+	alone := c.members[0]
+	for _, m := range c.members[1:] {
+		c.killMember(m)
+	}
+	c.await("the member to notice", func() bool { code, _ := c.health(alone, "/readyz"); return code == http.StatusServiceUnavailable })
+	if code, why := c.health(alone, "/readyz"); code != http.StatusServiceUnavailable || why == "" || why == "ok" {
+		t.Errorf("/readyz answers %d %q, want 503 and a reason", code, why)
+	}
+	if code, why := c.health(alone, "/livez"); code != http.StatusOK {
+		t.Errorf("/livez answers %d %q, want 200", code, why)
+	}
+	for _, m := range c.members[1:] {
+		c.start(m)
+	}
+	c.leader()
+	if code, why := c.health(alone, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz answers %d %q with the others back", code, why)
+	}
+}
+
+// A loop that hangs is what liveness is for: the negative test of OB-05.
+func TestOB05HungLoopIsNotAlive(t *testing.T) {
+	s := &server{began: time.Now().Add(-time.Hour)}
+	s.view.Store(&view{})
+	s.beat.Store(int64(s.now()) - int64(hungAfter) - 1)
+	w := httptest.NewRecorder()
+	s.livez(w, nil)
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("/livez answers %d %q after a loop that hung for %v", w.Code, w.Body, hungAfter)
+	}
+	s.beat.Store(int64(s.now()))
+	w = httptest.NewRecorder()
+	s.livez(w, nil)
+	if w.Code != http.StatusOK {
+		t.Errorf("/livez answers %d %q of a loop that came round just now", w.Code, w.Body)
+	}
+}
+
+// While another process holds the directory the member is alive and not ready; then it goes on by itself.
+func TestMemberWaitsForTheLockOfItsDirectory(t *testing.T) {
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.stop(m)
+	lock, err := vfs.OS.Lock(m.dir + "/.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.start(m)
+	c.await("the health listener", func() bool { code, _ := c.health(m, "/livez"); return code == http.StatusOK })
+	if code, why := c.health(m, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "directory") {
+		t.Errorf("/readyz answers %d %q while the directory is locked", code, why)
+	}
+	if code, _ := c.health(m, "/v1/status"); code != http.StatusServiceUnavailable {
+		t.Errorf("/v1/status answers %d while the directory is locked, want 503", code)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.leader()
+}
+
+// A stop while the directory is locked ends the wait.
+func TestMemberCanBeStoppedWhileItWaitsForItsDirectory(t *testing.T) {
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.stop(m)
+	lock, err := vfs.OS.Lock(m.dir + "/.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	c.start(m)
+	c.await("the health listener", func() bool { code, _ := c.health(m, "/livez"); return code == http.StatusOK })
+	began := time.Now()
+	c.stop(m)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %v to stop", took)
+	}
+}
+
+// A voter that comes back with an empty disk is somebody else: it follows, and has no vote under its old name (ST-24).
+func TestST24WipedVoterComesBackAsAnObserver(t *testing.T) {
+	c := newCluster(t, 3, 0, "cluster.id="+testCluster)
+	leader := c.leader()
+	client := c.client()
+	c.append(client, keyed("k", "before"))
+	wiped := c.members[0]
+	if wiped == leader {
+		wiped = c.members[1]
+	}
+	before := c.status(wiped)
+	c.killMember(wiped)
+	if err := os.RemoveAll(wiped.dir); err != nil {
+		t.Fatal(err)
+	}
+	c.start(wiped)
+	c.leader()
+	after := c.status(wiped)
+	if after.IsVoter || after.DirectoryID == before.DirectoryID || after.ClusterID != testCluster {
+		t.Errorf("came back as voter=%v with directory %s (before %s), cluster %s", after.IsVoter, after.DirectoryID, before.DirectoryID, after.ClusterID)
+	}
+	view := c.status(leader)
+	if len(view.Voters) != 3 || len(view.Observers) != 1 || view.Observers[0].NodeID != int32(wiped.id) {
+		t.Errorf("the leader sees voters %+v and observers %+v", view.Voters, view.Observers)
+	}
+	c.append(client, keyed("k", "after"))
+	if got := c.readAll(2); string(got[1].Value) != "after" {
+		t.Errorf("read %v", got)
+	}
+}
+
+func TestEmptyDirectoryIsNotFormattedWithoutClusterID(t *testing.T) {
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.stop(m)
+	if err := os.RemoveAll(m.dir); err != nil {
+		t.Fatal(err)
+	}
+	c.start(m)
+	err := c.wait(m)
+	fatal, ok := err.(*Fatal)
+	if !ok || fatal.Token != NotFormatted || !strings.Contains(fatal.Message, "quorum format") {
+		t.Errorf("ended with %v, want NOT_FORMATTED and the way out", err)
+	}
+	if _, err := storage.ReadMeta(vfs.OS, m.dir); err == nil {
+		t.Error("the directory is formatted now")
+	}
+}
+
+// tight is a disk whose free space a test sets.
+type tight struct {
+	vfs.FS
+	free atomic.Int64
+}
+
+func (f *tight) FreeSpace(string) (int64, error) { return f.free.Load(), nil }
+
+func newTight() *tight {
+	f := &tight{FS: vfs.OS}
+	f.free.Store(1 << 40)
+	return f
+}
+
+// Below the reserve a sole voter refuses appends, with an error that clients retry, and takes them again with the space.
+func TestAppendsAreRefusedBelowTheReserve(t *testing.T) {
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.stop(m)
+	disk := newTight()
+	m.fs = disk
+	c.start(m)
+	c.leader()
+	if p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1); p.ErrorCode != 0 {
+		t.Fatalf("append with space: %v", code(p.ErrorCode))
+	}
+	disk.free.Store(1 << 10)
+	c.await("the reserve to be noticed", func() bool {
+		p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
+		return code(p.ErrorCode) == kerr.KafkaStorageError
+	})
+	if s := c.status(m); !s.Disk.BelowReserve {
+		t.Errorf("status shows disk %+v", s.Disk)
+	}
+	if c.metric(m, "quorum_disk_below_reserve") != 1 {
+		t.Error("the metric does not show it")
+	}
+	disk.free.Store(1 << 40)
+	c.await("service to be back", func() bool {
+		p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
+		return p.ErrorCode == 0
+	})
+}
+
+// A leader below its reserve hands over to a voter that is above its own.
+func TestLeaderBelowTheReserveHandsOver(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	leader := c.leader()
+	c.stop(leader)
+	disk := newTight()
+	leader.fs = disk
+	c.start(leader)
+	now := c.leader()
+	if now != leader {
+		h := map[string]any{"target": map[string]any{"nodeID": leader.id}}
+		if code, body, _ := c.post(now, h); code != http.StatusAccepted {
+			t.Fatalf("handoff: %d %s", code, body)
+		}
+		c.await("the member to lead", func() bool { s := c.status(leader); return s != nil && s.Role == "Leader" && s.EpochCommitted })
+	}
+	l := c.load(2)
+	c.appendsGoOn()
+	disk.free.Store(1 << 10)
+	c.await("another leader", func() bool { s := c.status(leader); return s != nil && s.Role == "Follower" && s.Disk.BelowReserve })
+	c.appendsGoOn()
+	disk.free.Store(1 << 40)
+	c.leader()
+	l.end()
+}
