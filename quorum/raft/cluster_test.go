@@ -75,7 +75,9 @@ type world struct {
 	stats   worldStats
 	trace   bool
 	faults  bool
-	quiet   bool
+	quiet   bool // no client
+
+	symmetric bool // all messages take as long
 
 	cut         map[link]bool
 	outstanding map[link]Correlation
@@ -136,7 +138,12 @@ func (w *world) after(d time.Duration, do func() error) {
 	w.queue = slices.Insert(w.queue, i, o)
 }
 
+func newRand(a, b uint64) *rand.Rand { return rand.New(rand.NewPCG(a, b)) }
+
 func (w *world) latency() time.Duration {
+	if w.symmetric {
+		return w.delay
+	}
 	return w.delay/2 + time.Duration(w.rng.Int64N(int64(w.delay)))
 }
 

@@ -1,0 +1,323 @@
+package raft
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// nodeOf starts voter 1 of three with a log of the given epochs and the given quorum-state.
+func nodeOf(t testing.TB, state ElectionState, epochs ...Epoch) (*member, *Node) {
+	t.Helper()
+	set := testVoters(1, 2, 3)
+	m := newMember(testConfig(1, set), dynamic(set))
+	m.state = state
+	for i, e := range epochs {
+		m.log = append(m.log, testBatch{Batch: Batch{int64(i), int64(i), e, 10, nil}})
+	}
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	m.take()
+	return m, m.node
+}
+
+// ask gives one request and returns its response.
+func ask(t testing.TB, m *member, r Request) any {
+	t.Helper()
+	m.node.Step(m.node.now, Inbound{ID: 1 << 50, Conn: 1, Request: r})
+	for _, a := range m.take().answers {
+		if a.ID == 1<<50 {
+			return a.Result
+		}
+	}
+	return nil
+}
+
+var testCluster = new("test")
+
+// TestStartUp is kraft-spec 1.1: which state quorum-state, log and voter set lead to (C-002 to C-015).
+func TestStartUp(t *testing.T) {
+	other := testKey(2)
+	for name, c := range map[string]struct {
+		state  ElectionState
+		epochs []Epoch
+		role   Role
+		want   ElectionState
+	}{
+		"nothing stored":                  {ElectionState{0, None, NoReplica}, nil, Unattached, ElectionState{0, None, NoReplica}},
+		"own leadership":                  {ElectionState{7, 1, NoReplica}, []Epoch{7}, Resigned, ElectionState{7, 1, NoReplica}},
+		"own vote":                        {ElectionState{7, None, testKey(1)}, []Epoch{6}, Candidate, ElectionState{7, None, testKey(1)}},
+		"own vote without a directory":    {ElectionState{7, None, ReplicaKey{ID: 1}}, []Epoch{6}, Candidate, ElectionState{7, None, ReplicaKey{ID: 1}}},
+		"vote of the old disk":            {ElectionState{7, None, ReplicaKey{1, UUID{1}}}, []Epoch{6}, Unattached, ElectionState{7, None, ReplicaKey{1, UUID{1}}}},
+		"vote for another":                {ElectionState{7, None, other}, nil, Unattached, ElectionState{7, None, other}},
+		"leader in the voter set":         {ElectionState{7, 2, NoReplica}, []Epoch{7}, Follower, ElectionState{7, 2, NoReplica}},
+		"leader and vote":                 {ElectionState{7, 2, testKey(3)}, []Epoch{7}, Follower, ElectionState{7, 2, testKey(3)}},
+		"own vote, but another leads":     {ElectionState{7, 2, testKey(1)}, []Epoch{7}, Follower, ElectionState{7, 2, testKey(1)}},
+		"leader unknown to the voter set": {ElectionState{7, 9, NoReplica}, []Epoch{7}, Unattached, ElectionState{7, 9, NoReplica}},
+		"log newer than quorum-state":     {ElectionState{5, 1, testKey(1)}, []Epoch{5, 8}, Unattached, ElectionState{8, None, NoReplica}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := nodeOf(t, c.state, c.epochs...)
+			if n.role != c.role || n.state != c.want {
+				t.Errorf("%s %+v, want %s %+v", n.role, n.state, c.role, c.want)
+			}
+			if m.state != c.want {
+				t.Errorf("persisted %+v, want %+v", m.state, c.want)
+			}
+			if n.highWatermark != Unknown {
+				t.Errorf("high watermark %d, want unknown", n.highWatermark)
+			}
+		})
+	}
+}
+
+// TestSoleVoterStartUp is C-003 to C-007.
+func TestSoleVoterStartUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		state ElectionState
+		epoch Epoch
+	}{
+		"nothing stored":       {ElectionState{0, None, NoReplica}, 1},
+		"was leader":           {ElectionState{4, 1, NoReplica}, 5},
+		"was follower":         {ElectionState{4, 2, NoReplica}, 5},
+		"was candidate":        {ElectionState{4, None, testKey(1)}, 4},
+		"voted for a stranger": {ElectionState{4, None, testKey(2)}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := testVoters(1)
+			m := newMember(testConfig(1, set), dynamic(set))
+			m.state = c.state
+			if err := m.boot(0); err != nil {
+				t.Fatal(err)
+			}
+			m.take()
+			if n := m.node; n.role != Leader || n.state.Epoch != c.epoch {
+				t.Errorf("%s of epoch %d, want Leader of %d", n.role, n.state.Epoch, c.epoch)
+			}
+		})
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	set := testVoters(1, 2, 3)
+	for name, change := range map[string]func(*Config){
+		"zero directory id (C-001)":              func(c *Config) { c.Self.DirectoryID = UUID{} },
+		"no voters and no bootstrap (C-019)":     func(c *Config) { c.Log.Control, c.Bootstrap = nil, nil },
+		"a vote without a node id (C-016)":       func(c *Config) { c.Self, c.State.Voted = NoReplica, testKey(2) },
+		"negative timeout (B-17)":                func(c *Config) { c.FetchTimeout = -1 },
+		"zero election timeout":                  func(c *Config) { c.ElectionTimeout = 0 },
+		"log that starts above 0 without reason": func(c *Config) { c.Log.Start, c.Log.End = 5, 9 },
+		"unknown kraft.version":                  func(c *Config) { c.Log.Control = append(c.Log.Control, ControlAt{3, KRaftVersion{2}}) },
+		"a voter twice":                          func(c *Config) { c.Log.Control = []ControlAt{{-1, Voters{append(slices.Clone(set), set[2])}}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(1, set)
+			cfg.Log.Control = dynamic(set)
+			change(&cfg)
+			if _, err := New(cfg, 0); err == nil {
+				t.Error("New accepted it")
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+	cfg := testConfig(1, set)
+	cfg.Self, cfg.Log.Control = NoReplica, dynamic(set)
+	if n, err := New(cfg, 0); err != nil || n.isVoter {
+		t.Errorf("a reader without an id: %v", err)
+	}
+}
+
+// TestGranting is the table of kraft-spec 1.3 (C-030 to C-047, C-060 to C-069). Voter 1 has a log that ends at (3, 4) and is
+// in epoch 5.
+func TestGranting(t *testing.T) {
+	good, shorter, older := OffsetAndEpoch{3, 4}, OffsetAndEpoch{2, 4}, OffsetAndEpoch{9, 3}
+	states := map[string]struct {
+		state   ElectionState
+		prepare func(*Node)
+		// standard vote and pre-vote of replica 2 with an up-to-date log, in epoch 5
+		vote, preVote bool
+	}{
+		"Unattached":                             {ElectionState{5, None, NoReplica}, nil, true, true},
+		"Unattached, voted for the asker":        {ElectionState{5, None, testKey(2)}, nil, true, true},
+		"Unattached, voted for the asker by id":  {ElectionState{5, None, ReplicaKey{ID: 2}}, nil, true, true},
+		"Unattached, voted for its old disk":     {ElectionState{5, None, ReplicaKey{2, UUID{9}}}, nil, false, true},
+		"Unattached, voted for another":          {ElectionState{5, None, testKey(3)}, nil, false, true},
+		"Unattached, leader known":               {ElectionState{5, 9, NoReplica}, nil, false, true},
+		"Prospective":                            {ElectionState{5, None, NoReplica}, func(n *Node) { n.becomeProspective(causeTimer) }, true, true},
+		"Prospective, voted for another":         {ElectionState{5, None, testKey(3)}, func(n *Node) { n.becomeProspective(causeTimer) }, false, true},
+		"Prospective, leader known":              {ElectionState{5, 3, NoReplica}, func(n *Node) { n.becomeProspective(causeTimer) }, false, true},
+		"Candidate":                              {ElectionState{5, None, testKey(1)}, nil, false, true},
+		"Resigned":                               {ElectionState{5, 1, NoReplica}, nil, false, true},
+		"Follower that has not fetched":          {ElectionState{5, 3, NoReplica}, nil, false, true},
+		"Follower that has fetched":              {ElectionState{5, 3, NoReplica}, func(n *Node) { n.follower.hasFetched = true }, false, false},
+		"Follower that voted for the asker once": {ElectionState{5, 3, testKey(2)}, func(n *Node) { n.follower.hasFetched = true }, false, false},
+		"Leader":                                 {ElectionState{4, None, NoReplica}, win, false, false},
+	}
+	for name, c := range states {
+		for _, pre := range []bool{false, true} {
+			for _, last := range []OffsetAndEpoch{good, shorter, older} {
+				m, n := nodeOf(t, c.state, 1, 2, 4)
+				if c.prepare != nil {
+					c.prepare(n)
+					m.take()
+				}
+				want := c.vote
+				if pre {
+					want = c.preVote
+				}
+				repeated := !pre && n.state.Voted.ID == 2 && n.role == Unattached // already ours: no second look
+				if last != good && !repeated {
+					want = false
+				}
+				role, state, timer := n.role, n.state, n.election
+				r := ask(t, m, VoteRequest{ClusterID: testCluster, Voter: testKey(1), Replica: testKey(2), Epoch: 5, Last: last, PreVote: pre})
+				if got := r.(VoteResponse); got.Error != NoError || got.Granted != want {
+					t.Errorf("%s, pre-vote %v, log end %v: %+v, want granted %v", name, pre, last, got, want)
+				}
+				switch {
+				case n.role != role:
+					t.Errorf("%s: became %s", name, n.role)
+				case !want || pre || state.Voted.ID != None:
+					if n.state != state || n.election != timer {
+						t.Errorf("%s, pre-vote %v, log end %v: left a trace: %+v", name, pre, last, n.state)
+					}
+				case m.state.Voted != testKey(2):
+					t.Errorf("%s: vote granted but not persisted", name)
+				}
+			}
+		}
+	}
+}
+
+// win makes voter 1 a candidate of the next epoch and then leader.
+func win(n *Node) {
+	n.becomeProspective(causeTimer)
+	n.becomeCandidate()
+	n.becomeLeader()
+	n.settle()
+}
+
+// TestVoteRequestErrors: C-034, C-040 to C-042, PR-17.
+func TestVoteRequestErrors(t *testing.T) {
+	base := VoteRequest{ClusterID: testCluster, Voter: testKey(1), Replica: testKey(2), Epoch: 6, Last: OffsetAndEpoch{3, 4}}
+	for name, c := range map[string]struct {
+		change func(*VoteRequest)
+		code   ErrorCode
+		epoch  Epoch // afterwards
+	}{
+		"older epoch":             {func(r *VoteRequest) { r.Epoch = 4; r.Last.Epoch = 3 }, FencedLeaderEpoch, 5},
+		"last epoch not below":    {func(r *VoteRequest) { r.Last.Epoch = 6 }, InvalidRequest, 5},
+		"negative offset":         {func(r *VoteRequest) { r.Last.Offset = -1 }, InvalidRequest, 5},
+		"negative last epoch":     {func(r *VoteRequest) { r.Last.Epoch = -1 }, InvalidRequest, 5},
+		"negative asker":          {func(r *VoteRequest) { r.Replica.ID = -1 }, InvalidRequest, 5},
+		"another receiver":        {func(r *VoteRequest) { r.Voter = testKey(3) }, InvalidVoterKey, 6},
+		"another disk of ours":    {func(r *VoteRequest) { r.Voter.DirectoryID = UUID{7} }, InvalidVoterKey, 6},
+		"no receiver (version 0)": {func(r *VoteRequest) { r.Voter = NoReplica }, NoError, 6},
+		"not a voter":             {func(r *VoteRequest) { r.Replica = testKey(9) }, NoError, 6},
+		"wrong cluster":           {func(r *VoteRequest) { r.ClusterID = new("other") }, InconsistentClusterID, 5},
+		"null cluster":            {func(r *VoteRequest) { r.ClusterID = nil }, InvalidRequest, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := nodeOf(t, ElectionState{5, 2, NoReplica}, 1, 2, 4)
+			r := base
+			c.change(&r)
+			got := ask(t, m, r).(VoteResponse)
+			if code := max(got.Error, got.TopError); code != c.code || n.state.Epoch != c.epoch {
+				t.Errorf("error %d in epoch %d, want %d in %d", code, n.state.Epoch, c.code, c.epoch)
+			}
+		})
+	}
+}
+
+// TestPR16OneVoteCountsOnce: five voters, and the same grant three times.
+func TestPR16OneVoteCountsOnce(t *testing.T) {
+	set := testVoters(1, 2, 3, 4, 5)
+	m := newMember(testConfig(1, set), dynamic(set))
+	m.state = ElectionState{3, None, testKey(1)}
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	sends := m.take().sends
+	i := slices.IndexFunc(sends, func(s Send) bool { return s.To.ID == 2 })
+	for range 3 {
+		m.node.Step(0, Outcome{Correlation: sends[i].Correlation, Response: VoteResponse{Header: Header{Epoch: 3, Leader: None}, Granted: true}})
+		m.take()
+	}
+	if m.node.role != Candidate || m.node.tally.count(granted) != 2 {
+		t.Errorf("%s with %d votes, want Candidate with 2", m.node.role, m.node.tally.count(granted))
+	}
+}
+
+// TestVoteRequestsAreRepeated: C-050, C-078. Unanswered after the request timeout, failed ones after the back-off.
+func TestVoteRequestsAreRepeated(t *testing.T) {
+	m, n := nodeOf(t, ElectionState{3, None, testKey(1)})
+	n.election = Never // look at the requests only
+	first := n.conns[0].correlation
+	n.Step(n.now, Outcome{Correlation: first, Failure: Disconnected})
+	m.take()
+	for _, want := range []struct {
+		at Instant
+		to NodeID
+	}{{Instant(20 * time.Millisecond), 2}, {Instant(2 * time.Second), 3}} {
+		if n.Deadline() != want.at {
+			t.Fatalf("next deadline %v, want %v", time.Duration(n.Deadline()), time.Duration(want.at))
+		}
+		n.Step(want.at, Deadline{})
+		sends := m.take().sends
+		if len(sends) != 1 || sends[0].To.ID != want.to {
+			t.Fatalf("at %v sent %+v, want one to %d", time.Duration(want.at), sends, want.to)
+		}
+		n.election = Never
+	}
+}
+
+// TestPR08ElectionsEnd: three and five voters on symmetric links of 50 ms that all start in the same tick elect a leader
+// within a few rounds, for every seed.
+func TestPR08ElectionsEnd(t *testing.T) {
+	seeds := 500
+	if testing.Short() {
+		seeds = 50
+	}
+	var epochs []int
+	for seed := range seeds {
+		voters := 3 + 2*(seed%2)
+		w := newWorld(uint64(seed))
+		w.faults, w.loss, w.delay, w.quiet, w.symmetric = false, 0, 50*time.Millisecond, true, true
+		var ids []NodeID
+		for i := range voters {
+			ids = append(ids, NodeID(i))
+		}
+		set := testVoters(ids...)
+		w.members = nil
+		for i := range voters {
+			cfg := testConfig(NodeID(i), set)
+			cfg.Rand = newRand(uint64(seed), uint64(i))
+			w.members = append(w.members, newMember(cfg, dynamic(set)))
+		}
+		for _, m := range w.members {
+			if err := m.boot(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.take(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leads := func(m *member) bool { return m.node.role == Leader && m.node.highWatermark != Unknown }
+		for !slices.ContainsFunc(w.members, leads) {
+			if w.now > Instant(10*2*time.Second) {
+				t.Fatalf("seed %d: no leader within ten election rounds: %s", seed, w.summary())
+			}
+			if err := w.until(w.now + Instant(10*time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		epochs = append(epochs, int(w.epoch()))
+	}
+	slices.Sort(epochs)
+	if p99 := epochs[len(epochs)*99/100]; p99 > 4 {
+		t.Errorf("99th percentile of epochs used is %d, want at most 4", p99)
+	}
+	t.Logf("epochs used: median %d, p99 %d, max %d", epochs[len(epochs)/2], epochs[len(epochs)*99/100], epochs[len(epochs)-1])
+}
