@@ -36,8 +36,8 @@ type oracle struct {
 	// there: often a later one than its own.
 	committed   []*batch
 	committedIn []raft.Epoch
-	producers map[int64]int32 // next sequence of each producer among the committed
-	values    map[string]int64
+	producers   map[int64]int32 // next sequence of each producer among the committed
+	values      map[string]int64
 	// For statistics: who won, and who had resigned in whose favour.
 	elections    []election
 	resignations map[raft.Epoch]resignation
