@@ -21,7 +21,7 @@ type committed struct {
 	mark    int64 // newest high watermark, cut at the flushed end
 	wrote   int64 // what the file says
 	wroteAt raft.Instant
-	wrotten bool // wroteAt is set
+	timed   bool // wroteAt is set
 }
 
 // MarkCommitted takes note of the high watermark; what is not synced yet is not counted. It is true if the file committed
@@ -32,10 +32,10 @@ func (d *Dir) MarkCommitted(now raft.Instant, highWatermark int64) (due bool) {
 	defer l.mu.Unlock()
 	c := &l.committed
 	c.mark = max(c.mark, min(highWatermark, l.flushed))
-	if c.mark == c.wrote || c.wrotten && time.Duration(now-c.wroteAt) < committedEvery {
+	if c.mark == c.wrote || c.timed && time.Duration(now-c.wroteAt) < committedEvery {
 		return false
 	}
-	c.wroteAt, c.wrotten = now, true
+	c.wroteAt, c.timed = now, true
 	return true
 }
 

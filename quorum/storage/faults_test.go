@@ -402,6 +402,34 @@ func TestST01FullDisk(t *testing.T) {
 	}
 }
 
+// TestST27EmptySegmentAfterARoll: a roll whose write found no space leaves an empty segment, which is no damage.
+func TestST27EmptySegmentAfterARoll(t *testing.T) {
+	full := false
+	mem := formatted(t)
+	fsys := vfs.WithFaults(mem, func(c vfs.Call) error {
+		if full && c.Op == vfs.OpWrite && strings.HasSuffix(c.Path, ".log") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	o := opts
+	o.SegmentBytes = 200
+	d := open(t, fsys, o)
+	mustAppend(t, d, batch(0, 1, 4))
+	full = true
+	if err := d.Log.Append(0, batch(4, 1, 4)); !errors.Is(err, storage.ErrDiskFull) {
+		t.Fatal(err)
+	}
+	mustClose(t, d)
+	writeFile(t, mem, logDir+"/00000000000000000000.index", "whatever Kafka leaves beside the segments")
+	d = open(t, mem, o)
+	if d.Log.End() != 4 || d.Log.Segments() != 2 || d.Recovery().Torn.Bytes != 0 {
+		t.Errorf("end %d, %d segments, %+v", d.Log.End(), d.Log.Segments(), d.Recovery())
+	}
+	mustAppend(t, d, batch(4, 1, 4))
+	mustClose(t, d)
+}
+
 func TestFailedCutBackIsFatal(t *testing.T) {
 	fail := false
 	fsys := vfs.WithFaults(formatted(t), func(c vfs.Call) error {

@@ -20,7 +20,8 @@ type Log struct {
 	dir string // <dir>/<topic>-0
 	o   Options
 
-	buf []byte // the owner's: gathers the batches of one write
+	buf     []byte          // the owner's: gathers the batches of one write
+	headers []record.Header // … and what they say
 
 	// flushMu makes fsyncs exclude one another and what must not run beside one: closing and cutting files.
 	// Taken before mu.
@@ -87,6 +88,9 @@ func (l *Log) Segments() int {
 	return len(l.segments)
 }
 
+// keepBuffer is how large a write's buffer may be to be kept for the next.
+const keepBuffer = 1 << 20
+
 func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
 
 func (l *Log) lastEpoch() raft.Epoch {
@@ -145,6 +149,10 @@ func (l *Log) appendGroup(now raft.Instant, size int, batches [][]byte) error {
 	full := l.unsynced > 0 && l.unsynced+int64(size) > MaxGroup
 	end, epoch := l.active().next, l.lastEpoch()
 	l.mu.RUnlock()
+	// Grown to MaxGroup once by a burst, it would stay so for ever.
+	if cap(l.buf) > keepBuffer && size < keepBuffer {
+		l.buf = nil
+	}
 	if full {
 		if _, err := l.Flush(); err != nil {
 			return err
@@ -191,8 +199,7 @@ func (l *Log) appendGroup(now raft.Instant, size int, batches [][]byte) error {
 
 // continues checks that data is whole batches that continue the log and returns their headers.
 func (l *Log) continues(data []byte, end int64, epoch raft.Epoch) ([]record.Header, error) {
-	var headers []record.Header
-	size := 0
+	headers, size := l.headers[:0], 0
 	for h, err := range record.Headers(data) {
 		switch {
 		case err != nil:
@@ -206,6 +213,7 @@ func (l *Log) continues(data []byte, end int64, epoch raft.Epoch) ([]record.Head
 		headers = append(headers, h)
 		size += h.Size
 	}
+	l.headers = headers
 	if size != len(data) || size == 0 {
 		return nil, fmt.Errorf("%d of %d bytes are whole batches", size, len(data))
 	}

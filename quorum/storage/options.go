@@ -34,7 +34,8 @@ type Options struct {
 	Reserve int64     // bytes that appends should leave free: see Dir.Free
 	Random  io.Reader // source of a missing directory id; nil: crypto/rand
 
-	// OnBatch, if set, hears of every batch that the log holds, in order, while Open reads it.
+	// OnBatch, if set, hears of every batch that the log holds, in order, while Open reads it. The batch is only valid
+	// during the call.
 	OnBatch func(record.Batch)
 }
 
