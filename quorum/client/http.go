@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,29 +37,30 @@ func (c *Client) Handoff(ctx context.Context, address string, request status.Han
 	return &accepted, nil
 }
 
-// AwaitHandoff polls until an accepted handoff has ended, by the word of the old leader or of the one it goes to: HEALTH
-// addresses of both (of more, if the target is not certain to win). seen, if not nil, is told of each new phase.
-// The result is the last that was seen; the error says that the context ended before a final phase.
+// graceForGap is how long AwaitHandoff waits for the old leader's figure once it knows how a handoff ended: the old
+// leader measures the whole gap, the successor only its part of it.
+const graceForGap = 500 * time.Millisecond
+
+// AwaitHandoff polls until an accepted handoff has ended, by the word of any of the members at these HEALTH addresses:
+// the old leader and those who may succeed it. seen, if not nil, is told of each new phase. The error says that the
+// context ended first; the result is then the last that was seen, if any.
 func (c *Client) AwaitHandoff(ctx context.Context, accepted *status.HandoffAccepted, health []string, seen func(status.Handoff)) (*status.Handoff, error) {
 	var last *status.Handoff
+	var ended time.Time
 	for {
-		for _, address := range health {
-			m, err := c.Status(ctx, address)
-			if err != nil || m.Handoff == nil || !sameHandoff(m.Handoff, accepted) {
+		for _, m := range c.Look(ctx, health) {
+			if m == nil || m.Handoff == nil || !sameHandoff(m.Handoff, accepted) || last != nil && progress(*m.Handoff) <= progress(*last) {
 				continue
 			}
-			h := *m.Handoff
-			if last != nil && (last.Phase == h.Phase || last.Done() && !h.Done()) && !better(h, *last) {
-				continue
+			if seen != nil && (last == nil || last.Phase != m.Handoff.Phase) {
+				seen(*m.Handoff)
 			}
-			if last == nil || last.Phase != h.Phase {
-				if seen != nil {
-					seen(h)
-				}
+			if last = m.Handoff; last.Done() && ended.IsZero() {
+				ended = time.Now()
 			}
-			last = &h
 		}
-		if last != nil && last.Done() && (last.Phase != status.Succeeded || last.WriteGap > 0) {
+		done := last != nil && last.Done()
+		if done && (last.Phase != status.Succeeded || last.WriteGap > 0 && last.MeasuredBy == oldLeader || time.Since(ended) > graceForGap) {
 			return last, nil
 		}
 		t := time.NewTimer(5 * time.Millisecond)
@@ -66,23 +68,31 @@ func (c *Client) AwaitHandoff(ctx context.Context, accepted *status.HandoffAccep
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			if last != nil && last.Done() {
-				return last, nil // it worked, only the gap was never measured
+			if done {
+				return last, nil
 			}
 			return last, fmt.Errorf("the handoff from node %d to node %d did not end in time", accepted.From, accepted.Target.NodeID)
 		}
 	}
 }
 
+const oldLeader = "old-leader"
+
+// progress orders what members tell of one handoff: later phases, then better measured gaps.
+func progress(h status.Handoff) int {
+	n := 4 * slices.Index([]string{status.Converging, status.Pausing, status.Resigned, status.Succeeded, status.Aborted, status.Failed}, h.Phase)
+	if h.WriteGap > 0 {
+		n++
+	}
+	if h.WriteGap > 0 && h.MeasuredBy == oldLeader {
+		n++
+	}
+	return n
+}
+
 // sameHandoff recognizes a handoff: the old leader knows its id, the successor only from where and in which epoch.
 func sameHandoff(h *status.Handoff, a *status.HandoffAccepted) bool {
 	return h.ID == a.ID && a.ID != "" || h.ID == "" && h.From == a.From && h.FromEpoch == a.Epoch
-}
-
-// better tells whether a says more than b in the same phase: the old leader measures the whole gap, the successor only
-// its part of it.
-func better(a, b status.Handoff) bool {
-	return a.WriteGap > 0 && (b.WriteGap == 0 || a.MeasuredBy == "old-leader" && b.MeasuredBy != "old-leader")
 }
 
 func (c *Client) call(ctx context.Context, method, address, path string, in, out any, follow bool) error {
