@@ -78,6 +78,7 @@ func statusOf(s *scene, step plan.Step, actErr error) v1alpha1.MetadataQuorumSta
 	o := s.obs
 	next := *s.mq.Status.DeepCopy()
 	next.ObservedGeneration = s.mq.Generation
+	next.Effective = v1alpha1.Effective(&s.mq.Spec)
 	next.Image = s.image
 	next.Revision = o.Revision.Name
 	next.ClusterID = ""

@@ -150,6 +150,7 @@ func TestCreate(t *testing.T) {
   podTemplate: {spec: {anything: goes}}
   paused: true`, ""},
 		"a size may be a plain number":                {name + "spec: {storage: {size: 1073741824}, log: {segmentBytes: 8388608}}", ""},
+		"an empty image is as none":                   {name + `spec: {image: ""}`, ""},
 		"CV-01 a name of 40 characters":               {"metadata: {name: " + strings.Repeat("a", 40) + "}\nspec: {}", ""},
 		"CV-01 a name of 41 characters":               {"metadata: {name: " + strings.Repeat("a", 41) + "}\nspec: {}", "at most 40 characters"},
 		"CV-01 a name of one character":               {"metadata: {name: q}\nspec: {}", ""},
@@ -175,6 +176,34 @@ func TestCreate(t *testing.T) {
 			_, errs := c.admit(t, test.yaml, nil)
 			check(t, errs, test.want)
 		})
+	}
+}
+
+func TestSampleIsAccepted(t *testing.T) {
+	data, err := os.ReadFile("../../config/samples/metadataquorum.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, errs := newCRD(t).admit(t, string(data), nil)
+	check(t, errs, "")
+	if err := yaml.UnmarshalStrict(data, &v1alpha1.MetadataQuorum{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEffectiveShowsEveryDefault: what a person sees in status for an empty spec.
+func TestEffectiveShowsEveryDefault(t *testing.T) {
+	got, err := json.Marshal(v1alpha1.Effective(&v1alpha1.MetadataQuorumSpec{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"upgradePolicy":"Manual","voters":3,"observers":0,` +
+		`"storage":{"size":"1Gi","accessMode":"ReadWriteOnce","whenDeleted":"Retain","whenScaled":"Retain"},` +
+		`"raft":{"electionTimeout":"1s","fetchTimeout":"2s","electionBackoffMax":"1s","requestTimeout":"2s","appendLinger":"0s"},` +
+		`"segmentBytes":"1Gi",` +
+		`"rollout":{"strategy":"InPlace","maxPause":"250ms","catchUpTimeout":"10s","minReadySeconds":10,"memberTimeout":"10m0s","onMemberFailure":"Pause"}}`
+	if string(got) != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 

@@ -31,6 +31,9 @@ var (
 // Image, StorageClassName, PodTemplate and RestartedAt stay absent. The result is for reading, it's never written back.
 func Resolve(spec *MetadataQuorumSpec) *MetadataQuorumSpec {
 	s := spec.DeepCopy()
+	if s.Image != nil && *s.Image == "" { // as templates leave it
+		s.Image = nil
+	}
 	fill(&s.UpgradePolicy, UpgradeManual)
 	fill(&s.Voters, VotersSpec{})
 	fill(&s.Voters.Replicas, DefaultVoters)
@@ -58,6 +61,34 @@ func Resolve(spec *MetadataQuorumSpec) *MetadataQuorumSpec {
 	fillDuration(&s.Rollout.Handoff.CatchUpTimeout, DefaultHandoffCatchUp)
 	fill(&s.Paused, false)
 	return s
+}
+
+// Effective is what status shows of a spec: every value, given or default.
+func Effective(spec *MetadataQuorumSpec) *EffectiveStatus {
+	s := Resolve(spec)
+	e := &EffectiveStatus{
+		UpgradePolicy: *s.UpgradePolicy,
+		Voters:        *s.Voters.Replicas,
+		Observers:     *s.Observers.Replicas,
+		Storage: EffectiveStorage{
+			Size: s.Storage.Size.String(), AccessMode: *s.Storage.AccessMode,
+			WhenDeleted: *s.Storage.WhenDeleted, WhenScaled: *s.Storage.WhenScaled,
+		},
+		Raft: EffectiveRaft{
+			ElectionTimeout: *s.Raft.ElectionTimeout, FetchTimeout: *s.Raft.FetchTimeout,
+			ElectionBackoffMax: *s.Raft.ElectionBackoffMax, RequestTimeout: *s.Raft.RequestTimeout,
+			AppendLinger: *s.Raft.AppendLinger,
+		},
+		SegmentBytes: s.Log.SegmentBytes.String(),
+		Rollout: EffectiveRollout{
+			Strategy: *s.Rollout.Strategy, MaxPause: *s.Rollout.Handoff.MaxPause, CatchUpTimeout: *s.Rollout.Handoff.CatchUpTimeout,
+			MinReadySeconds: *s.Rollout.MinReadySeconds, MemberTimeout: *s.Rollout.MemberTimeout, OnMemberFailure: *s.Rollout.OnMemberFailure,
+		},
+	}
+	if s.Storage.StorageClassName != nil {
+		e.Storage.StorageClassName = *s.Storage.StorageClassName
+	}
+	return e
 }
 
 func fill[T any](field **T, value T) {

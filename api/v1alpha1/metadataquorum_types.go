@@ -64,11 +64,10 @@ type MetadataQuorumSpec struct {
 	ClusterID *string `json:"clusterID,omitempty"`
 
 	// Image runs the members. Absent: with upgradePolicy Manual the image that they run already (a new quorum: the
-	// operator's own), with Follow the operator's own. A change rolls the members.
+	// operator's own), with Follow the operator's own. Empty is as absent. A change rolls the members.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:Pattern=`^\S+$`
+	// +kubebuilder:validation:Pattern=`^\S*$`
 	Image *string `json:"image,omitempty"`
 
 	// UpgradePolicy says whether a new operator may change the image of members when Image is absent.

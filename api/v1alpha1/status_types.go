@@ -14,6 +14,9 @@ type MetadataQuorumStatus struct {
 	// ClusterID is the quorum's identity, from the record in ConfigMap <name>-identity.
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
+	// Effective is the spec as the operator reads it, defaults filled in.
+	// +optional
+	Effective *EffectiveStatus `json:"effective,omitempty"`
 	// Image is what members are made with.
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -42,6 +45,55 @@ type MetadataQuorumStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// EffectiveStatus is the spec as the operator reads it: what was left out has its default. The image, which depends on
+// more than the spec, stands beside it.
+type EffectiveStatus struct {
+	// UpgradePolicy in force.
+	UpgradePolicy UpgradePolicy `json:"upgradePolicy"`
+	// Voters that a new quorum starts with; members shows those of this one.
+	Voters int32 `json:"voters"`
+	// Observers asked for.
+	Observers int32 `json:"observers"`
+	// Storage of each member.
+	Storage EffectiveStorage `json:"storage"`
+	// Raft timeouts.
+	Raft EffectiveRaft `json:"raft"`
+	// SegmentBytes of the log.
+	SegmentBytes string `json:"segmentBytes"`
+	// Rollout settings.
+	Rollout EffectiveRollout `json:"rollout"`
+}
+
+// EffectiveStorage is spec.storage with defaults.
+type EffectiveStorage struct {
+	Size string `json:"size"`
+	// StorageClassName is empty for the cluster's default class.
+	// +optional
+	StorageClassName string          `json:"storageClassName,omitempty"`
+	AccessMode       AccessMode      `json:"accessMode"`
+	WhenDeleted      RetentionPolicy `json:"whenDeleted"`
+	WhenScaled       RetentionPolicy `json:"whenScaled"`
+}
+
+// EffectiveRaft is spec.raft with defaults.
+type EffectiveRaft struct {
+	ElectionTimeout    metav1.Duration `json:"electionTimeout"`
+	FetchTimeout       metav1.Duration `json:"fetchTimeout"`
+	ElectionBackoffMax metav1.Duration `json:"electionBackoffMax"`
+	RequestTimeout     metav1.Duration `json:"requestTimeout"`
+	AppendLinger       metav1.Duration `json:"appendLinger"`
+}
+
+// EffectiveRollout is spec.rollout with defaults.
+type EffectiveRollout struct {
+	Strategy        RolloutStrategy `json:"strategy"`
+	MaxPause        metav1.Duration `json:"maxPause"`
+	CatchUpTimeout  metav1.Duration `json:"catchUpTimeout"`
+	MinReadySeconds int32           `json:"minReadySeconds"`
+	MemberTimeout   metav1.Duration `json:"memberTimeout"`
+	OnMemberFailure OnMemberFailure `json:"onMemberFailure"`
 }
 
 // SummaryStatus holds counts as people read them, such as 3/3.
