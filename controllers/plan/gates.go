@@ -86,7 +86,7 @@ func gateLeader(o Observation) Refusal {
 
 // gateOneAtATime: no member is on its way out, none is missing, and leadership isn't being moved.
 func gateOneAtATime(o Observation) Refusal {
-	if o.Handoff != nil && o.Handoff.Running {
+	if o.Handoff != nil && o.Handoff.Running && (o.View == nil || o.Handoff.FromEpoch == o.View.Epoch) {
 		return Refusal{Reason: v1alpha1.ReasonHandingOff, Message: fmt.Sprintf("leader %d is handing over to %d", o.Handoff.From, o.Handoff.To)}
 	}
 	for _, m := range members(o) {

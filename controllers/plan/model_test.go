@@ -39,7 +39,7 @@ type model struct {
 	electedAt time.Time
 	end       int64
 	cut       map[int32]time.Time // members that can't reach the others, and since when
-	silent    bool           // no voter answers the operator
+	silent    bool                // no voter answers the operator
 
 	formatted map[string]types.UID // directory id → the claim it was written to: never two
 	gone      map[string]bool      // directory ids whose disk was lost
