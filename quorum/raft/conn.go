@@ -16,9 +16,9 @@ type conn struct {
 	failures    int         // in a row
 }
 
-// backoffSteps bounds how often the back-off of a failing destination doubles: with Kafka's 20 ms it ends at 100 ms, and a
-// voter without any peer stays well below 50 rounds a second.
-const backoffSteps = 5
+// backoffSteps bounds how often the back-off of a failing destination doubles: with Kafka's 20 ms it ends at 200 ms, and a
+// voter without any peer stays below 50 steps a second.
+const backoffSteps = 10
 
 func (n *Node) backoff(failures int) time.Duration {
 	return min(n.cfg.RetryBackoff<<min(failures-1, 8), backoffSteps*n.cfg.RetryBackoff)

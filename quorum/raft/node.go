@@ -25,7 +25,7 @@ type Config struct {
 	FetchTimeout       time.Duration // a follower's patience; also the base of check-quorum (1.5 F) and heartbeats (F/2)
 	ElectionBackoffMax time.Duration // orders the successors that EndQuorumEpoch names
 	RequestTimeout     time.Duration
-	RetryBackoff       time.Duration // after a failed request; doubles up to five times that while a destination keeps failing
+	RetryBackoff       time.Duration // after a failed request; doubles up to ten times that while a destination keeps failing
 	AppendLinger       time.Duration // how long a proposal may wait for company; 0: it does not
 	FetchMaxWait       time.Duration
 	FetchMaxBytes      int

@@ -27,6 +27,9 @@ type campaign struct {
 	retries int
 }
 
+// discoveryDelay is how many retry back-offs a voter gives an election before it asks bootstrap servers who leads.
+const discoveryDelay = 5
+
 // fastRetries bounds the short delays of one campaign, so that a replica that alone cannot reach the leader soon waits
 // like everybody else.
 const fastRetries = 10
@@ -141,7 +144,7 @@ func (n *Node) becomeUnattached(epoch Epoch, leader NodeID) {
 	n.leaderEndpoints = nil
 	if n.isVoter {
 		// An election is under way and its winner will announce itself: look for a leader only if none does.
-		n.fetch.notBefore = n.now.Add(backoffSteps * n.cfg.RetryBackoff)
+		n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
 	}
 	n.noteLeader()
 }
@@ -152,7 +155,7 @@ func (n *Node) becomeProspective(cause electionCause) {
 	n.setRole(Prospective)
 	n.tally = newTally(n.voters.current(), n.cfg.Self.ID)
 	n.election = n.randomElectionTimeout()
-	n.fetch.notBefore = n.now.Add(backoffSteps * n.cfg.RetryBackoff)
+	n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
 	n.maybeWin()
 }
 

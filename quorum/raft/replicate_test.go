@@ -1,0 +1,264 @@
+package raft
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// leaderOf makes voter 1 of three a leader of epoch 1 whose control batch is committed, with followers 2 and 3 parked.
+func leaderOf(t testing.TB) (*member, *Node) {
+	t.Helper()
+	m, n := nodeOf(t, ElectionState{0, None, NoReplica})
+	win(n)
+	for _, s := range m.take().sends {
+		n.Step(n.now, Outcome{Correlation: s.Correlation, Response: BeginQuorumEpochResponse{Header{Epoch: 1, Leader: 1}}})
+		m.take()
+	}
+	n.Step(n.now, m.flushed())
+	m.take()
+	for _, id := range []NodeID{2, 3} {
+		fetch(m, id, ConnID(id), n.log.end)
+	}
+	if n.highWatermark != n.log.end {
+		t.Fatalf("high watermark %d, log end %d", n.highWatermark, n.log.end)
+	}
+	fetch(m, 2, 2, n.log.end)
+	return m, n
+}
+
+// fetch gives a valid fetch and returns the answers it caused.
+func fetch(m *member, from NodeID, conn ConnID, offset int64) []Answer {
+	m.node.Step(m.node.now, Inbound{ID: RequestID(from), Conn: conn, Request: FetchRequest{
+		ClusterID: testCluster, Replica: testKey(from), Epoch: m.node.state.Epoch, Offset: offset, LastFetchedEpoch: m.node.log.lastEpoch(),
+		HighWatermark: m.node.highWatermark, MaxWait: 500 * time.Millisecond, MaxBytes: 1 << 20,
+	}})
+	return m.take().answers
+}
+
+// answered reports whether a barrier got its proof.
+func answered(answers []Answer) bool {
+	return slices.ContainsFunc(answers, func(a Answer) bool { r, ok := a.Result.(BarrierResult); return ok && r.Error == NoError })
+}
+
+// TestBarrierNeedsTheSameConnection: a fetch on a new connection may have been sent before the barrier came, whatever was
+// answered on the old one.
+func TestBarrierNeedsTheSameConnection(t *testing.T) {
+	m, n := leaderOf(t)
+	n.Step(n.now, Barrier{ID: 100})
+	if answered(m.take().answers) {
+		t.Fatal("proof without any fetch")
+	}
+	if answered(fetch(m, 2, 22, n.log.end)) {
+		t.Fatal("a fetch on another connection counted")
+	}
+	// It was answered at once, though there was nothing to tell; the next one on that connection counts.
+	if !answered(fetch(m, 2, 22, n.log.end)) {
+		t.Fatal("a fetch that follows an answer did not count")
+	}
+}
+
+// TestBarrierIgnoresObservers: only voters prove leadership.
+func TestBarrierIgnoresObservers(t *testing.T) {
+	m, n := leaderOf(t)
+	n.Step(n.now, Barrier{ID: 100})
+	m.take()
+	for range 3 {
+		if answered(fetch(m, 9, 9, n.log.end)) {
+			t.Fatal("an observer's fetch counted")
+		}
+	}
+}
+
+// TestOneParkedFetchForEachReplica: a replica that comes again on a new connection does not leave the old request parked.
+func TestOneParkedFetchForEachReplica(t *testing.T) {
+	m, n := leaderOf(t)
+	for i := range 10 {
+		fetch(m, 3, ConnID(30+i), n.log.end)
+	}
+	if got := len(n.leader.parked); got != 2 {
+		t.Errorf("%d fetches parked, want one of each voter", got)
+	}
+}
+
+// TestPR04FetchOffsetGoesBack: a follower that lost its data is served; the high watermark stays.
+func TestPR04FetchOffsetGoesBack(t *testing.T) {
+	m, n := leaderOf(t)
+	hw := n.highWatermark
+	answers := fetch(m, 2, 22, 0)
+	r := answers[len(answers)-1].Result.(FetchResponse)
+	if r.Error != NoError || r.End != n.log.end || n.highWatermark != hw || n.role != Leader {
+		t.Errorf("%+v, high watermark %d, was %d", r, n.highWatermark, hw)
+	}
+}
+
+// TestCaughtUp is DescribeQuorum's LastCaughtUp (kraft-spec 2.6, C-221, C-222).
+func TestCaughtUp(t *testing.T) {
+	m, n := leaderOf(t)
+	at := func(d time.Duration) { n.now = Instant(d) }
+	caughtUp := func(id NodeID) Instant {
+		r := ask(t, m, DescribeQuorumRequest{}).(DescribeQuorumResponse)
+		for _, p := range slices.Concat(r.Voters, r.Observers) {
+			if p.Key.ID == id {
+				return p.LastCaughtUp
+			}
+		}
+		return -2
+	}
+	if got := caughtUp(9); got != -2 {
+		t.Errorf("an observer that never fetched is listed: %v", got)
+	}
+	at(time.Second)
+	fetch(m, 9, 9, 0)
+	if got := caughtUp(9); got != Instant(Unknown) {
+		t.Errorf("caught up %v without being so", got)
+	}
+	end := n.log.end
+	at(2 * time.Second)
+	fetch(m, 9, 9, end)
+	if got := caughtUp(9); got != Instant(2*time.Second) {
+		t.Errorf("caught up %v at the end of the log", got)
+	}
+	// Records come; at its next fetch it has what was the end then.
+	at(3 * time.Second)
+	n.Step(n.now, Propose{ID: 50, Records: 2, Bytes: 20})
+	m.take()
+	at(4 * time.Second)
+	fetch(m, 9, 9, end)
+	if got := caughtUp(9); got != Instant(2*time.Second) {
+		t.Errorf("caught up %v, want the time of the fetch before", got)
+	}
+	at(5 * time.Second)
+	fetch(m, 9, 9, end+2)
+	if got := caughtUp(9); got != Instant(5*time.Second) {
+		t.Errorf("caught up %v", got)
+	}
+	at(5*time.Second + observerSession)
+	if got := caughtUp(9); got != -2 {
+		t.Errorf("a silent observer is still listed: %v", got)
+	}
+	if got := caughtUp(1); got != n.now {
+		t.Errorf("the leader is caught up %v, want now", got)
+	}
+}
+
+// TestDescribeQuorumElsewhere is C-220.
+func TestDescribeQuorumElsewhere(t *testing.T) {
+	m, _ := nodeOf(t, ElectionState{7, 2, NoReplica}, 7)
+	if r := ask(t, m, DescribeQuorumRequest{}).(DescribeQuorumResponse); r.Error != NotLeaderOrFollower || r.HighWatermark != Unknown {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestCheckQuorumWindow: half a window of one voter is not enough; a majority starts a new window (C-090, C-092).
+func TestCheckQuorumWindow(t *testing.T) {
+	m, n := leaderOf(t)
+	window := n.cfg.FetchTimeout * 3 / 2
+	for i := 1; i <= 10; i++ {
+		n.now = Instant(i) * Instant(window) * 9 / 10
+		fetch(m, 3, 3, n.log.end)
+		n.Step(n.now, Deadline{})
+		m.take()
+	}
+	if n.role != Leader {
+		t.Fatalf("%s although a majority fetched in each window", n.role)
+	}
+	last := n.now
+	for n.role == Leader {
+		n.Step(max(n.now, n.Deadline()), Deadline{})
+		fetch(m, 9, 9, n.log.end) // an observer does not help
+	}
+	if n.now-last != Instant(window) {
+		t.Errorf("resigned after %v, want %v", time.Duration(n.now-last), window)
+	}
+}
+
+// TestUnsupportedRequests: what is not there yet is refused, not half done.
+func TestUnsupportedRequests(t *testing.T) {
+	m, _ := leaderOf(t)
+	if r := ask(t, m, AddRaftVoterRequest{Voter: testKey(9)}).(AddRaftVoterResponse); r.Error != UnsupportedVersion || r.Message == "" {
+		t.Errorf("add: %+v", r)
+	}
+	if r := ask(t, m, RemoveRaftVoterRequest{ClusterID: new("other"), Voter: testKey(2)}).(RemoveRaftVoterResponse); r.Error != InconsistentClusterID {
+		t.Errorf("remove: %+v", r)
+	}
+	if r := ask(t, m, FetchSnapshotRequest{ClusterID: testCluster}).(FetchSnapshotResponse); r.TopError != UnsupportedVersion {
+		t.Errorf("fetch snapshot: %+v", r)
+	}
+}
+
+// TestUpdateRaftVoterErrors is kraft-spec 8.4 up to the probe (C-238).
+func TestUpdateRaftVoterErrors(t *testing.T) {
+	base := UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}
+	for name, c := range map[string]struct {
+		change func(*UpdateRaftVoterRequest)
+		code   ErrorCode
+	}{
+		"wrong cluster":        {func(r *UpdateRaftVoterRequest) { r.ClusterID = new("other") }, InconsistentClusterID},
+		"null cluster":         {func(r *UpdateRaftVoterRequest) { r.ClusterID = nil }, InvalidRequest},
+		"older epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 0 }, FencedLeaderEpoch},
+		"newer epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 2 }, UnknownLeaderEpoch},
+		"no directory id":      {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{} }, InvalidRequest},
+		"negative id":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key.ID = -1 }, InvalidRequest},
+		"range upside down":    {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{1, 0} }, InvalidRequest},
+		"range too low":        {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{0, 0} }, InvalidRequest},
+		"no endpoint for us":   {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = r.Voter.Endpoints[:1] }, InvalidRequest},
+		"not a voter":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key = testKey(9) }, VoterNotFound},
+		"another disk":         {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{9} }, VoterNotFound},
+		"nothing to change":    {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = testEndpoints(2)[1:] }, NoError},
+		"not a word, just yet": {func(r *UpdateRaftVoterRequest) {}, -2}, // the probe is under way
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := leaderOf(t)
+			r := base
+			c.change(&r)
+			got, ok := ask(t, m, r).(UpdateRaftVoterResponse)
+			code := max(got.Error, got.TopError)
+			if !ok {
+				code = -2
+			}
+			if code != c.code {
+				t.Errorf("error %d, want %d", code, c.code)
+			}
+		})
+	}
+}
+
+// TestVoterChangeProbe: what the probe of a new endpoint may say (C-238, KAFKA-20661).
+func TestVoterChangeProbe(t *testing.T) {
+	for name, c := range map[string]struct {
+		outcome Outcome
+		code    ErrorCode
+		voters  bool // the new set is in force
+	}{
+		"answers":            {Outcome{Response: ApiVersionsResponse{KRaft: &VersionRange{0, 1}}}, NoError, true},
+		"refused":            {Outcome{Failure: Refused}, RequestTimedOut, false},
+		"error":              {Outcome{Response: ApiVersionsResponse{Error: UnsupportedVersion}}, RequestTimedOut, false},
+		"observer only":      {Outcome{Response: ApiVersionsResponse{}}, InvalidRequest, false},
+		"says another range": {Outcome{Response: ApiVersionsResponse{KRaft: &VersionRange{0, 0}}}, InvalidRequest, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := leaderOf(t)
+			n.Step(n.now, Inbound{ID: 70, Request: UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}})
+			sends := m.take().sends
+			if len(sends) != 1 || sends[0].To.Host != "n7" {
+				t.Fatalf("probe: %+v", sends)
+			}
+			// One change at a time.
+			if r := ask(t, m, UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(3), Endpoints: testEndpoints(8), KRaft: VersionRange{0, 1}}}).(UpdateRaftVoterResponse); r.Error != RequestTimedOut {
+				t.Errorf("second change: %+v", r)
+			}
+			c.outcome.Correlation = sends[0].Correlation
+			n.Step(n.now, c.outcome)
+			answers := m.take().answers
+			i := slices.IndexFunc(answers, func(a Answer) bool { return a.ID == 70 })
+			if i < 0 || answers[i].Result.(UpdateRaftVoterResponse).Error != c.code {
+				t.Fatalf("answers %+v, want error %d", answers, c.code)
+			}
+			v, _ := n.Status().Voters.ByID(2)
+			if got := v.Endpoints[0].Host == "n7"; got != c.voters {
+				t.Errorf("voter 2 is at %v", v.Endpoints)
+			}
+		})
+	}
+}
