@@ -1,0 +1,195 @@
+package raft
+
+import (
+	"testing"
+	"time"
+)
+
+// FuzzStep gives one replica any events in any order, as a peer gone mad or a network without manners would. The oracle is
+// Node.check, which Step calls itself, and the driver's own assertions: any panic is a finding. So is a deadline that does
+// not move. A Fatal is a legitimate end: peers that contradict each other within an epoch are not survivable.
+func FuzzStep(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0})
+	f.Add([]byte{0, 1, 0, 1, 0, 1, 2, 1, 1, 2, 2, 3, 2, 1, 4, 4, 4, 4, 5, 1, 1, 1})
+	f.Add([]byte{1, 7, 2, 1, 3, 2, 2, 6, 2, 2, 5, 2, 4, 1, 1, 1, 8, 1, 1, 1, 9, 0, 0, 0})
+	f.Add([]byte{2, 0, 0, 0, 9, 0, 0, 0, 6, 1, 0, 0, 10, 1, 0, 0, 7, 3, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{3, 3, 2, 0, 0, 3, 2, 2, 1, 3, 2, 2, 3, 3, 11, 0, 0, 0, 13, 1, 1, 1, 14, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) == 0 {
+			return
+		}
+		m := fuzzMember(t, script[0])
+		if m == nil {
+			return
+		}
+		script = script[1:]
+		var sent []Send
+		end := min(len(script)/4, 500)
+		for i := range end {
+			s := script[4*i : 4*i+4]
+			n := m.node
+			ev := fuzzEvent(m, s[0], s[1], s[2], s[3], sent)
+			if p, ok := ev.(Propose); ok {
+				m.payloads[p.ID] = "x"
+			}
+			at := n.now.Add(time.Duration(s[3]) * time.Millisecond)
+			if _, ok := ev.(Deadline); ok {
+				at = n.Deadline()
+				if at == Never {
+					continue
+				}
+			}
+			persisted := m.state
+			n.Step(at, ev)
+			out := m.take()
+			if out.ready.Fatal != nil {
+				return
+			}
+			if _, ok := ev.(Deadline); ok && n.Deadline() <= n.now {
+				t.Fatalf("deadline %d at %d: %+v", n.Deadline(), n.now, n.Status())
+			}
+			if m.state.Epoch < persisted.Epoch || m.state != n.state {
+				t.Fatalf("persisted %+v after %+v, node has %+v", m.state, persisted, n.state)
+			}
+			sent = append(sent, out.sends...)
+			if len(sent) > 16 {
+				sent = sent[len(sent)-16:]
+			}
+		}
+	})
+}
+
+// fuzzMember starts voter 1 or observer 4 of voters 1, 2, 3 from one of several disks.
+func fuzzMember(t *testing.T, kind byte) *member {
+	set := testVoters(1, 2, 3)
+	id := NodeID(1)
+	if kind&1 == 1 {
+		id = 4
+	}
+	m := newMember(testConfig(id, set), dynamic(set))
+	m.cfg.ObserverOnly = id == 4 && kind&2 == 2
+	m.cfg.MaxPending = 8
+	if kind&4 == 4 {
+		m.cfg.AppendLinger = 5 * time.Millisecond
+	}
+	for i := range int64(kind >> 3 & 3) {
+		m.log = append(m.log, testBatch{Batch: batch(i, Epoch(1+i/2))})
+	}
+	switch kind >> 5 {
+	case 1:
+		m.state = ElectionState{3, 2, NoReplica}
+	case 2:
+		m.state = ElectionState{3, None, testKey(id)}
+	case 3:
+		m.state = ElectionState{3, id, NoReplica}
+	case 4:
+		m.state = ElectionState{3, None, testKey(2)}
+	}
+	if err := m.boot(0); err != nil {
+		return nil
+	}
+	m.take()
+	return m
+}
+
+func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
+	n := m.node
+	id := RequestID(kind)<<24 | RequestID(a)<<16 | RequestID(b)<<8 | RequestID(c)
+	epoch := n.state.Epoch + Epoch(a%4) - 1
+	peer := testKey(NodeID(1 + b%5))
+	position := OffsetAndEpoch{Offset: int64(c % 16), Epoch: max(epoch-Epoch(b%3), 0)}
+	endpoints := testEndpoints(peer.ID)
+	if c%7 == 0 {
+		endpoints = nil
+	}
+	inbound := func(r Request) Event { return Inbound{ID: id, Conn: ConnID(c % 4), Request: r} }
+	switch kind % 20 {
+	case 0, 1:
+		return Deadline{}
+	case 2:
+		return inbound(VoteRequest{ClusterID: testCluster, Voter: m.cfg.Self, Replica: peer, Epoch: epoch, Last: position, PreVote: c%2 == 0})
+	case 3:
+		return inbound(BeginQuorumEpochRequest{ClusterID: testCluster, Voter: m.cfg.Self, Leader: peer.ID, Epoch: epoch, Endpoints: endpoints})
+	case 4:
+		successors := []ReplicaKey{m.cfg.Self, testKey(2), testKey(3)}
+		return inbound(EndQuorumEpochRequest{ClusterID: testCluster, Leader: peer.ID, Epoch: epoch, Successors: successors[c%4%3:], Endpoints: endpoints})
+	case 5, 6:
+		return inbound(FetchRequest{ClusterID: testCluster, Replica: peer, Epoch: n.state.Epoch, Offset: n.log.end - int64(c%3), LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: int64(a), MaxWait: time.Duration(b) * time.Millisecond, MaxBytes: 100})
+	case 7:
+		return inbound(FetchRequest{ClusterID: testCluster, Replica: peer, Epoch: epoch, Offset: position.Offset, LastFetchedEpoch: position.Epoch, HighWatermark: NoHighWatermark, BelowReserve: a%2 == 0})
+	case 8:
+		if m.flushing {
+			return m.flushed()
+		}
+		return Deadline{}
+	case 9:
+		return Propose{ID: id, Records: int32(a%4) + 1, Bytes: int(b) << 15}
+	case 10:
+		return Barrier{ID: id}
+	case 11:
+		return Handoff{ID: id, Target: ReplicaKey{ID: NodeID(b%4) - 1}, MaxPause: time.Duration(c) * time.Millisecond, DryRun: a%5 == 0}
+	case 12:
+		return ConnectionLost{Peer: peer.ID, Refused: true}
+	case 13:
+		return Reserve{Below: a%2 == 0}
+	case 14:
+		if a%8 == 0 {
+			return Shutdown{Timeout: time.Duration(c) * time.Millisecond}
+		}
+		return Await{ID: id, BaseOffset: position.Offset, LastOffset: position.Offset}
+	case 15:
+		v := Voter{Key: peer, Endpoints: testEndpoints(NodeID(10 + c%2)), KRaft: VersionRange{0, 1}}
+		return inbound(UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: n.state.Epoch, Voter: v})
+	case 16:
+		return inbound(DescribeQuorumRequest{})
+	}
+	if len(sent) == 0 {
+		return Deadline{}
+	}
+	s := sent[int(c)%len(sent)]
+	if a%8 == 0 {
+		return Outcome{Correlation: s.Correlation, Failure: Failure(1 + b%4)}
+	}
+	h := Header{Epoch: epoch, Leader: None, Error: []ErrorCode{NoError, NoError, NoError, NotLeaderOrFollower, FencedLeaderEpoch, BrokerNotAvailable, UnknownLeaderEpoch}[b%7]}
+	if b%2 == 0 {
+		h.Leader = n.state.Leader
+	} else if epoch > n.state.Epoch {
+		h.Leader, h.LeaderEndpoints = peer.ID, endpoints
+	}
+	var r Response
+	switch s.Request.(type) {
+	case VoteRequest:
+		h.Epoch = max(h.Epoch, n.state.Epoch)
+		r = VoteResponse{Header: h, Granted: c%2 == 0}
+	case FetchRequest:
+		h.Epoch = max(h.Epoch, n.state.Epoch)
+		f := FetchResponse{Header: h, HighWatermark: max(n.highWatermark, int64(a)-1)}
+		switch c % 5 {
+		case 0:
+			f.Diverging = &position
+		case 1:
+			f.Snapshot = &position
+		default:
+			base := n.log.end
+			for i := range int64(c % 5) {
+				f.Batches = append(f.Batches, Batch{BaseOffset: base, LastOffset: base + i, Epoch: n.log.lastEpoch() + Epoch(b%3), Bytes: int(a) << 15})
+				base += i + 1
+			}
+		}
+		var kept []testBatch
+		for _, x := range f.Batches {
+			kept = append(kept, testBatch{Batch: x})
+		}
+		m.kept[s.Correlation] = kept
+		r = f
+	case BeginQuorumEpochRequest:
+		r = BeginQuorumEpochResponse{h}
+	case EndQuorumEpochRequest:
+		r = EndQuorumEpochResponse{h}
+	case UpdateRaftVoterRequest:
+		r = UpdateRaftVoterResponse{h}
+	case ApiVersionsRequest:
+		r = ApiVersionsResponse{KRaft: &VersionRange{0, 1}}
+	}
+	return Outcome{Correlation: s.Correlation, Response: r}
+}
