@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 
@@ -61,7 +62,7 @@ func (b *Builder) Size() int { return HeaderSize + len(b.records) }
 // Build returns the batch. An empty one, or one over MaxSize (ErrTooLarge), is refused.
 func (b *Builder) Build(base int64, epoch raft.Epoch) ([]byte, error) {
 	if b.h.Count == 0 {
-		return nil, fmt.Errorf("build batch: no record")
+		return nil, errors.New("build batch: no record")
 	}
 	records, err := encode(b.codec, b.records)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"sync" //nolint:depguard // decoders are dear to make and are pooled; nothing else is shared
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"

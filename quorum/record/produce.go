@@ -27,7 +27,7 @@ const (
 
 // Rejection says why a client's batch is not appended: the code for its Produce answer, the record (-1: the batch as a
 // whole) and a sentence.
-type Rejection struct {
+type Rejection struct { //nolint:errname // it reads as what it is
 	Code   raft.ErrorCode
 	Record int
 	Reason string
@@ -56,7 +56,7 @@ func CheckProduce(p []byte, mode Mode) (Batch, error) {
 		return Batch{}, reject(raft.InvalidRecord, "control batches are the quorum's own")
 	case b.IsTransactional():
 		return Batch{}, reject(raft.InvalidRecord, "transactions are not supported")
-	case b.Attributes&^(attrCodec) != 0:
+	case b.Attributes&^attrCodec != 0:
 		return Batch{}, reject(raft.InvalidRecord, "batch attributes %#x: only a codec and create time are allowed", b.Attributes)
 	case b.Count == 0 || b.Count != b.LastOffsetDelta+1:
 		return Batch{}, reject(raft.InvalidRecord, "batch of %d records has last offset delta %d", b.Count, b.LastOffsetDelta)

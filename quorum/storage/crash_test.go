@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,7 +143,7 @@ func life(t *testing.T, seed uint64) (cuts int) {
 			for range 1 + rng.IntN(3) {
 				b := batchOf(m.end(), epoch, 1+rng.IntN(4), rng.IntN(150))
 				group = append(group, b)
-				m.log = append(m.log[:len(m.log):len(m.log)], b)
+				m.log = append(slices.Clip(m.log), b)
 			}
 			doing = fmt.Sprintf("append of %d batches to %d", len(group), len(before))
 			err = d.Log.Append(now, group...)

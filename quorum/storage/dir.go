@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 		o.SegmentAge = 7 * 24 * time.Hour
 	}
 	if o.Sleep == nil {
-		o.Sleep = time.Sleep
+		o.Sleep = time.Sleep //nolint:forbidigo // the default of an option
 	}
 	return o
 }
@@ -117,8 +117,8 @@ func (d *Dir) load() error {
 	if err != nil {
 		return err
 	}
-	firstRun := false
-	if firstRun, err = d.readState(names); err != nil {
+	firstRun, err := d.readState(names)
+	if err != nil {
 		return err
 	}
 	if firstRun {

@@ -31,7 +31,7 @@ const (
 
 // Fault is an error that ends the process: nothing that it could do itself would help. Message is one sentence that
 // names file, value and what was expected.
-type Fault struct {
+type Fault struct { //nolint:errname // the process ends with it: Kafka's word for that is fault
 	Token   Token
 	Message string
 	Err     error // cause, or nil

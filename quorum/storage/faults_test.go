@@ -201,7 +201,7 @@ func TestST04DamageBelowCommittedIsFatal(t *testing.T) {
 			t.Fatalf("%s: the segment was changed", name)
 		}
 	}
-	for at := int64(0); at < from; at++ {
+	for at := range from {
 		b := []byte(whole)
 		b[at] ^= 0x10
 		check(fmt.Sprintf("bit flipped at %d of %d", at, from), string(b))
@@ -467,14 +467,12 @@ func TestReserve(t *testing.T) {
 	if free().Below {
 		t.Error("below the reserve on an empty disk")
 	}
-	s := free()
-	used := int64(2000)
-	fsys.SetCapacity(used)
-	if s = free(); s.Below != (s.Free < 1000) {
+	fsys.SetCapacity(2000)
+	if s := free(); s.Below != (s.Free < 1000) {
 		t.Errorf("%+v", s)
 	}
 	fsys.SetCapacity(1)
-	if s = free(); !s.Below || s.Free != 0 {
+	if s := free(); !s.Below || s.Free != 0 {
 		t.Errorf("%+v", s)
 	}
 }

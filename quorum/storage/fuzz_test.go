@@ -32,9 +32,8 @@ func FuzzOpen(f *testing.F) {
 			writeFile(t, fsys, logDir+"/"+name, string(data))
 		}
 		d, err := storage.Open(fsys, dataDir, opts)
-		var fault *storage.Fault
 		if err != nil {
-			if !errors.As(err, &fault) {
+			if _, ok := errors.AsType[*storage.Fault](err); !ok {
 				t.Fatalf("no fault: %v", err)
 			}
 			return

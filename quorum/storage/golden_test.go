@@ -60,25 +60,30 @@ func TestKafkasDirectoriesAreReadAndLeftAsTheyAre(t *testing.T) {
 		{"formatted-dynamic", 1, raft.ElectionState{Leader: -1, Voted: raft.NoReplica}, raft.LogState{}, 2, []raft.NodeID{1, 2, 3}},
 		{"formatted-static", 1, raft.ElectionState{Leader: -1, Voted: raft.NoReplica}, raft.LogState{}, 0, nil},
 		{
-			"static-voter", 1, raft.ElectionState{Epoch: 3, Leader: 1, Voted: raft.NoReplica},
+			"static-voter", 1,
+			raft.ElectionState{Epoch: 3, Leader: 1, Voted: raft.NoReplica},
 			raft.LogState{End: 51, Epochs: []raft.OffsetAndEpoch{{Offset: 0, Epoch: 2}, {Offset: 23, Epoch: 3}}},
 			0, nil,
 		},
 		{
-			"dynamic-leader", 1, raft.ElectionState{Epoch: 5, Leader: 1, Voted: raft.NoReplica},
+			"dynamic-leader", 1,
+			raft.ElectionState{Epoch: 5, Leader: 1, Voted: raft.NoReplica},
 			raft.LogState{
 				End: 742, Snapshot: position(734, 5), Earliest: position(443, 5),
 				Epochs: []raft.OffsetAndEpoch{{Offset: 0, Epoch: 1}, {Offset: 154, Epoch: 2}, {Offset: 185, Epoch: 3}, {Offset: 256, Epoch: 5}},
 			},
-			2, []raft.NodeID{1, 2, 3},
+			2,
+			[]raft.NodeID{1, 2, 3},
 		},
 		{
-			"observer-after-snapshot", 4, raft.ElectionState{Epoch: 5, Leader: 1, Voted: raft.NoReplica},
+			"observer-after-snapshot", 4,
+			raft.ElectionState{Epoch: 5, Leader: 1, Voted: raft.NoReplica},
 			raft.LogState{
 				Start: 709, End: 742, Snapshot: position(734, 5), Earliest: position(709, 5),
 				Epochs: []raft.OffsetAndEpoch{{Offset: 709, Epoch: 5}},
 			},
-			2, []raft.NodeID{1, 2, 3},
+			2,
+			[]raft.NodeID{1, 2, 3},
 		},
 	} {
 		t.Run(tt.dir, func(t *testing.T) {
@@ -265,7 +270,9 @@ func TestDescribeSaysWhatKafkasDumpSays(t *testing.T) {
 				continue
 			}
 			var crc uint32
-			fmt.Sscan(m[9], &crc)
+			if _, err := fmt.Sscan(m[9], &crc); err != nil {
+				t.Fatal(err)
+			}
 			want := fmt.Sprintf("  position: %s offsets: %s-%s epoch: %s records: %s bytes: %s time: %s crc: %08x", m[6], m[1], m[2], m[4], m[3], m[8], m[7], crc)
 			if m[5] == "true" {
 				want += " control"

@@ -103,8 +103,7 @@ func (l *Log) lastEpoch() raft.Epoch {
 // fail remembers the first fatal fault, so that nothing is tried after it. Other errors pass through.
 func (l *Log) fail(err error) error {
 	err = ioFault(err)
-	var f *Fault
-	if errors.As(err, &f) {
+	if _, ok := errors.AsType[*Fault](err); ok {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.failed == nil {

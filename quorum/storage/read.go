@@ -118,7 +118,7 @@ func readAt(v view, buf []byte, position int64, size int) ([]byte, error) {
 	data := buf[:size]
 	n, err := v.file.ReadAt(data, position)
 	if n < size {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, ioFault(fmt.Errorf("read %s at position %d: %w", v.name, position, err))

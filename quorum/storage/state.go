@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -71,7 +72,7 @@ func decodeQuorumState(b []byte) (raft.ElectionState, error) {
 		return raft.ElectionState{}, fmt.Errorf("not JSON: %w", err)
 	}
 	if version.Version == nil {
-		return raft.ElectionState{}, fmt.Errorf("no data_version")
+		return raft.ElectionState{}, errors.New("no data_version")
 	}
 	var s raft.ElectionState
 	switch *version.Version {
@@ -81,7 +82,7 @@ func decodeQuorumState(b []byte) (raft.ElectionState, error) {
 			return s, err
 		}
 		if v.ClusterID == nil || v.LeaderID == nil || v.LeaderEpoch == nil || v.VotedID == nil || v.AppliedOffset == nil || v.CurrentVoters == nil {
-			return s, fmt.Errorf("a field of version 0 is missing")
+			return s, errors.New("a field of version 0 is missing")
 		}
 		s = raft.ElectionState{Epoch: *v.LeaderEpoch, Leader: *v.LeaderID, Voted: raft.ReplicaKey{ID: *v.VotedID}}
 	case 1:
@@ -90,7 +91,7 @@ func decodeQuorumState(b []byte) (raft.ElectionState, error) {
 			return s, err
 		}
 		if v.LeaderID == nil || v.LeaderEpoch == nil || v.VotedID == nil || v.VotedDir == nil {
-			return s, fmt.Errorf("a field of version 1 is missing")
+			return s, errors.New("a field of version 1 is missing")
 		}
 		dir, err := raft.ParseUUID(*v.VotedDir)
 		if err != nil {
@@ -190,7 +191,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	}
 	m.ClusterID = seen["cluster.id"]
 	if m.ClusterID == "" {
-		return m, fmt.Errorf("cluster.id is missing")
+		return m, errors.New("cluster.id is missing")
 	}
 	id, err := strconv.ParseInt(seen["node.id"], 10, 32)
 	if err != nil || id < 0 {

@@ -43,7 +43,7 @@ type Call struct {
 }
 
 // ShortWrite as a hook's error lets the first N bytes of a write through and then fails with Err.
-type ShortWrite struct {
+type ShortWrite struct { //nolint:errname // an instruction to the wrapper before it is an error
 	N   int
 	Err error
 }
@@ -172,8 +172,7 @@ func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) {
 
 func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	err := f.f.ask(Call{Op: OpWrite, Path: f.name, Offset: off, Size: len(p)})
-	var short *ShortWrite
-	if errors.As(err, &short) {
+	if short, ok := errors.AsType[*ShortWrite](err); ok {
 		n, werr := f.File.WriteAt(p[:min(short.N, len(p))], off)
 		return n, errors.Join(werr, err)
 	}

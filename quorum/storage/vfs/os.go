@@ -22,7 +22,7 @@ func (f osFile) Size() (int64, error) {
 }
 
 func (osFS) open(name string, flag int) (File, error) {
-	f, err := os.OpenFile(name, flag, 0o640)
+	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (osFS) SyncDir(dir string) error {
 }
 
 func (osFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

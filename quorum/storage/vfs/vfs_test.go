@@ -62,7 +62,7 @@ func TestFileSystemsBehaveAlike(t *testing.T) {
 			_, err = f.WriteAt([]byte("hello"), 3)
 			check(err)
 			got := make([]byte, 10)
-			if n, err := f.ReadAt(got, 0); n != 8 || err != io.EOF || string(got[:n]) != "\x00\x00\x00hello" {
+			if n, err := f.ReadAt(got, 0); n != 8 || !errors.Is(err, io.EOF) || string(got[:n]) != "\x00\x00\x00hello" {
 				t.Errorf("read %d bytes %q, %v", n, got, err)
 			}
 			check(f.Truncate(4))
