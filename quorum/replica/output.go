@@ -51,11 +51,13 @@ type (
 		HighWatermark int64
 		LogStart      int64
 		Records       []byte // never nil
+		Range         *Range // with Config.Beside: what to read instead, if there is anything
 	}
 
 	// ListOffsetsResult answers ListOffsets. Offset is Unknown if no record is that young.
 	ListOffsetsResult struct {
 		raft.Header
+		Search    *Search // with Config.Beside: what to run instead, for a search by time
 		Offset    int64
 		Timestamp int64      // of the record found by time; else -1
 		Epoch     raft.Epoch // leader epoch of Offset; -1 if not known

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
@@ -38,6 +39,11 @@ func (r *Replica) tryRead(e Read, last bool) bool {
 	result := ReadResult{HighWatermark: r.shown, LogStart: r.log.Start(), Records: []byte{}}
 	if result.Error = r.checkRead(e); result.Error != raft.NoError {
 		result.Header = r.header(result.Error)
+		r.answer(e.ID, result)
+		return true
+	}
+	if e.Offset < r.shown && r.cfg.Beside && e.MinBytes <= 1 {
+		result.Range = &Range{log: r.log, offset: e.Offset, end: r.shown, maxBytes: e.MaxBytes}
 		r.answer(e.ID, result)
 		return true
 	}
@@ -155,18 +161,54 @@ func (r *Replica) epochEnd(e EpochEnd) {
 
 // offsetByTime finds the first record that is at least as young as asked.
 func (r *Replica) offsetByTime(e ListOffsets) {
-	result := ListOffsetsResult{Header: r.header(raft.NoError), Offset: raft.Unknown, Timestamp: -1, Epoch: -1}
-	find := func() (storage.Position, bool, error) { return r.log.OffsetForTimestamp(e.Timestamp, r.shown) }
-	if e.Timestamp == MaxTimestamp {
-		find = func() (storage.Position, bool, error) { return r.log.MaxTimestamp(r.shown) }
+	search := &Search{log: r.log, timestamp: e.Timestamp, end: r.shown}
+	if r.cfg.Beside {
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Search: search})
+		return
 	}
-	p, found, err := find()
-	switch {
-	case err != nil:
+	offset, timestamp, epoch, err := search.Run()
+	if err != nil {
 		r.fail(fatalOf("find an offset by time", err))
 		return
-	case found:
-		result.Offset, result.Timestamp, result.Epoch = p.Offset, p.Timestamp, p.Epoch
 	}
-	r.answer(e.ID, result)
+	r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Offset: offset, Timestamp: timestamp, Epoch: epoch})
+}
+
+// Range is a read that was granted but not done: it takes a disk's time, which the replica's owner need not wait for.
+// Below the high watermark nothing ever changes, so it may be done at any time, on any goroutine, until Close.
+type Range struct {
+	log         *storage.Log
+	offset, end int64
+	maxBytes    int
+}
+
+// Read returns the batches.
+func (g *Range) Read() ([]byte, error) {
+	records, err := g.log.Read(nil, g.offset, g.maxBytes, g.end)
+	if err != nil {
+		return nil, fmt.Errorf("read the log at offset %d: %w", g.offset, err)
+	}
+	return records, nil
+}
+
+// Search is a search by time that was granted but not done, as Range is a read.
+type Search struct {
+	log            *storage.Log
+	timestamp, end int64
+}
+
+// Run finds the first record that is at least as young as asked, or the first of the youngest for MaxTimestamp. Offset
+// is Unknown if there is none.
+func (s *Search) Run() (offset, timestamp int64, epoch raft.Epoch, err error) {
+	var p storage.Position
+	var found bool
+	if s.timestamp == MaxTimestamp {
+		p, found, err = s.log.MaxTimestamp(s.end)
+	} else {
+		p, found, err = s.log.OffsetForTimestamp(s.timestamp, s.end)
+	}
+	if err != nil || !found {
+		return raft.Unknown, -1, -1, err
+	}
+	return p.Offset, p.Timestamp, p.Epoch, nil
 }

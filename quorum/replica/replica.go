@@ -17,6 +17,9 @@ type Config struct {
 	Raft           raft.Config // State and Log are taken from the directory
 	Producers      state.Options
 	MaxParkedReads int // more are answered at once with what is there
+	// Beside hands reads of clients to the driver as Range and Search, to be done on other goroutines, rather than doing
+	// them within Step.
+	Beside bool
 	// Wall is the calendar: time of control batches, nothing else. A simulation hands in its own.
 	Wall func() time.Time
 }
@@ -333,6 +336,9 @@ func (r *Replica) answerFetch(id raft.RequestID, f raft.FetchResponse) {
 
 // Status is the core's view of this member. It shares nothing with the Replica.
 func (r *Replica) Status() raft.Status { return r.node.Status() }
+
+// Leads reports whether this member leads, and its epoch. It is what a driver asks after every Step.
+func (r *Replica) Leads() (bool, raft.Epoch) { return r.leads, r.epoch }
 
 // HighWatermark is what clients see: unlike the core's it is known from before, and never falls.
 func (r *Replica) HighWatermark() int64 { return r.shown }

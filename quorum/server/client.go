@@ -52,6 +52,10 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 		in.Drop()
 		answer, drop = func(*wire.ProduceResponse) {}, func() {}
 	}
+	if p.Acks < -1 || p.Acks > 1 {
+		answer(&wire.ProduceResponse{Error: invalidRequiredAcks, Message: fmt.Sprintf("acks is %d: want -1, 0 or 1", p.Acks), Hint: noHint})
+		return nil
+	}
 	if p.Transactional {
 		answer(&wire.ProduceResponse{Error: raft.InvalidRequest, Message: "transactions are not supported", Hint: noHint})
 		return nil
@@ -63,6 +67,7 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 		answer(&wire.ProduceResponse{Error: rejected.Code, Message: rejected.Error(), Hint: noHint})
 		return nil
 	}
+	timeout := min(max(p.Timeout, time.Millisecond), maxAppendWait)
 	return s.handOn(func() {
 		began := s.now()
 		s.ask(waiter{drop: drop, reply: func(result any) {
@@ -76,10 +81,13 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 				Hint: s.hintFor(done.Header),
 			})
 		}}, func(id raft.RequestID) replica.Event {
-			return replica.Produce{ID: id, Batch: batch, Timeout: p.Timeout}
+			return replica.Produce{ID: id, Batch: batch, Timeout: timeout}
 		})
 	})
 }
+
+// invalidRequiredAcks is Kafka's INVALID_REQUIRED_ACKS.
+const invalidRequiredAcks raft.ErrorCode = 21
 
 var noHint = wire.LeaderHint{Leader: raft.None, Epoch: -1, Node: wire.Node{ID: raft.None}}
 
@@ -106,7 +114,7 @@ func (s *server) clientFetch(in *transport.Inbound, r *wire.Request, f *wire.Cli
 		Offset:      f.Offset,
 		MinBytes:    f.MinBytes,
 		MaxBytes:    min(f.MaxBytes, maxReadBytes),
-		MaxWait:     f.MaxWait,
+		MaxWait:     min(f.MaxWait, maxReadWait),
 	}
 	return s.handOn(func() {
 		s.ask(waitOn(in, func(result any) {
@@ -115,11 +123,20 @@ func (s *server) clientFetch(in *transport.Inbound, r *wire.Request, f *wire.Cli
 				Error: done.Error, HighWatermark: done.HighWatermark, LogStart: done.LogStart,
 				ReadReplica: raft.None, Hint: s.hintFor(done.Header),
 			}
-			if len(done.Records) == 0 {
+			switch {
+			case done.Range != nil:
+				s.beside(in, func() error {
+					records, err := done.Range.Read()
+					if err == nil {
+						s.reply(in, r, resp, records)
+					}
+					return err
+				})
+			case len(done.Records) > 0:
+				s.reply(in, r, resp, done.Records)
+			default:
 				s.reply(in, r, resp)
-				return
 			}
-			s.reply(in, r, resp, done.Records)
 		}), func(id raft.RequestID) replica.Event {
 			read.ID = id
 			return read
@@ -127,9 +144,29 @@ func (s *server) clientFetch(in *transport.Inbound, r *wire.Request, f *wire.Cli
 	})
 }
 
+// beside runs a read of the log on a goroutine of its own, a few at a time. If it fails the connection is closed: what is
+// wrong with the disk is for the loop to find out, which uses it all the time.
+func (s *server) beside(in *transport.Inbound, read func() error) {
+	s.workers.Go(func() {
+		select {
+		case s.reading <- struct{}{}:
+			defer func() { <-s.reading }()
+		case <-s.done:
+			in.Close(errEnded)
+			return
+		}
+		if err := read(); err != nil {
+			s.Log.Warn("Could not read the log for a client", "peer", in.Conn.Remote.String(), "err", err)
+			in.Close(err)
+		}
+	})
+}
+
 const (
-	preferredReadReplicaSince = 11      // version of Fetch (KIP-392)
-	maxReadBytes              = 1 << 20 // of one answer to a consumer, one batch excepted: the loop reads it
+	maxReadWait               = 30 * time.Second // a client that has gone is forgotten after this
+	maxAppendWait             = 2 * time.Minute  // likewise
+	preferredReadReplicaSince = 11               // version of Fetch (KIP-392)
+	maxReadBytes              = 1 << 20          // of one answer to a consumer, one batch excepted: the loop reads it
 )
 
 func (s *server) listOffsets(in *transport.Inbound, r *wire.Request, l *wire.ListOffsetsRequest) error {
@@ -144,7 +181,17 @@ func (s *server) listOffsets(in *transport.Inbound, r *wire.Request, l *wire.Lis
 	return s.handOn(func() {
 		s.ask(waitOn(in, func(result any) {
 			done := result.(replica.ListOffsetsResult)
-			s.reply(in, r, &wire.ListOffsetsResponse{Error: done.Error, Timestamp: done.Timestamp, Offset: done.Offset, LeaderEpoch: done.Epoch})
+			resp := &wire.ListOffsetsResponse{Error: done.Error, Timestamp: done.Timestamp, Offset: done.Offset, LeaderEpoch: done.Epoch}
+			if done.Search == nil {
+				s.reply(in, r, resp)
+				return
+			}
+			s.beside(in, func() (err error) {
+				if resp.Offset, resp.Timestamp, resp.LeaderEpoch, err = done.Search.Run(); err == nil {
+					s.reply(in, r, resp)
+				}
+				return err
+			})
 		}), func(id raft.RequestID) replica.Event {
 			return replica.ListOffsets{ID: id, LeaderEpoch: l.LeaderEpoch, Timestamp: timestamp}
 		})

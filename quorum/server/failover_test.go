@@ -176,3 +176,24 @@ func TestObserverServesReads(t *testing.T) {
 		t.Errorf("the observer served %v fetches before and %v after the read: nobody was sent to it", before, after)
 	}
 }
+
+// A consumer is sent to the member of its own rack (KIP-392).
+func TestConsumersReadInTheirRack(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	leader := c.leader()
+	client := c.client()
+	for i := range 20 {
+		c.append(client, keyed("k", fmt.Sprint(i)))
+	}
+	near := c.members[0]
+	if near == leader {
+		near = c.members[1]
+	}
+	c.await("the follower to have all", func() bool { return c.status(near).HighWatermark >= 20 })
+	const sample = `quorum_requests_total{listener="CLIENT",request="Fetch"}`
+	before := c.metric(near, sample)
+	c.readAll(20, kgo.Rack(fmt.Sprintf("rack-%d", near.id)))
+	if after := c.metric(near, sample); after <= before {
+		t.Errorf("member %d served %v fetches before and %v after a read from its rack", near.id, before, after)
+	}
+}

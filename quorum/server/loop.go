@@ -190,23 +190,22 @@ func (s *server) carryOut(out replica.Output) {
 
 // noteLeadership keeps the member table and the log of what happened in step with the core.
 func (s *server) noteLeadership() {
-	st := s.replica.Status()
-	leads := st.Role == raft.Leader
-	if leads && (!s.leads || s.epoch != st.Election.Epoch) {
-		s.members.lead(s.now(), st.Election.Epoch)
-		s.nextPrune = s.now().Add(forgetAfter)
-	}
+	leads, epoch := s.replica.Leads()
 	if leads {
-		s.members.setSelf(s.now(), st.Election.Epoch, s.replica.BelowReserve())
+		if !s.leads || s.epoch != epoch {
+			s.members.lead(s.now(), epoch)
+			s.nextPrune = s.now().Add(forgetAfter)
+		}
+		s.members.setSelf(s.now(), epoch, s.replica.BelowReserve())
 		if s.now() >= s.nextPrune {
-			s.members.prune(s.now(), st.Election.Epoch, st.Voters)
+			s.members.prune(s.now(), epoch, s.replica.Status().Voters)
 			s.nextPrune = s.now().Add(beatEvery)
 		}
 	}
-	if st.Election.Epoch != s.epoch {
+	if epoch != s.epoch {
 		s.leaderContact, s.caughtUp = -1, s.caughtUp && !leads
 	}
-	s.leads, s.epoch = leads, st.Election.Epoch
+	s.leads, s.epoch = leads, epoch
 }
 
 // publish shows everybody else how things stand.
@@ -293,7 +292,7 @@ func (s *server) onReply(r transport.Reply) {
 		s.step(replica.Fetched{Correlation: r.Outcome.Correlation, Response: fetch, Records: r.Records})
 		if fetch.TopError == raft.NoError && fetch.Error == raft.NoError && fetch.Diverging == nil && fetch.Epoch == s.epoch {
 			s.leaderContact = s.now()
-			if fetch.HighWatermark >= 0 && s.replica.Status().LogEnd.Offset >= fetch.HighWatermark {
+			if fetch.HighWatermark >= 0 && s.replica.Dir().Log.End() >= fetch.HighWatermark {
 				s.caughtUp = true
 			}
 		}

@@ -143,18 +143,12 @@ func observers(v *view) int {
 // exposeOwn writes what Kafka does not have.
 func (s *server) exposeOwn(e *exposition, v *view) {
 	m := &s.metrics
-	for _, p := range v.Progress {
-		if p.Key == v.Self {
-			continue
-		}
-		labels := []string{"replica", fmt.Sprint(p.Key.ID), "voter", fmt.Sprint(v.Voters.Contains(p.Key))}
-		if p.LogEnd >= 0 {
-			e.gauge("quorum_replica_lag_offsets", "Offsets that a replica is behind the leader; on the leader only.", float64(max(v.LogEnd.Offset-p.LogEnd, 0)), labels...)
-		}
-		if p.LastFetch >= 0 {
-			e.gauge("quorum_replica_last_fetch_seconds", "Age of a replica's last Fetch; on the leader only.", time.Duration(s.now()-p.LastFetch).Seconds(), labels...)
-		}
-	}
+	e.progress("quorum_replica_lag_offsets", "Offsets that a replica is behind the leader; on the leader only.", v, func(p raft.ReplicaProgress) (float64, bool) {
+		return float64(max(v.LogEnd.Offset-p.LogEnd, 0)), p.LogEnd >= 0
+	})
+	e.progress("quorum_replica_last_fetch_seconds", "Age of a replica's last Fetch; on the leader only.", v, func(p raft.ReplicaProgress) (float64, bool) {
+		return time.Duration(s.now() - p.LastFetch).Seconds(), p.LastFetch >= 0
+	})
 	e.gauge("quorum_leader_contact_seconds", "Age of the leader's last good answer to a Fetch; 0 on the leader, -1 for never.", seconds(s.contactAge(v)))
 	e.gauge("quorum_flushed_offset", "Offset below which the own log is on disk.", float64(v.FlushedEnd))
 	e.gauge("quorum_log_start_offset", "First offset of the own log.", float64(v.LogStart))
@@ -183,6 +177,15 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 	m.requests.expose(e)
 	e.histogram("quorum_fsync_seconds", "One fsync of the log.", &m.fsync)
 	e.histogram("quorum_append_seconds", "A client's append, from its arrival to its answer.", &m.commit)
+}
+
+// progress writes one sample for each replica but the leader itself, if its value is known.
+func (e *exposition) progress(name, help string, v *view, value func(raft.ReplicaProgress) (float64, bool)) {
+	for _, p := range v.Progress {
+		if n, known := value(p); known && p.Key != v.Self {
+			e.gauge(name, help, n, "replica", fmt.Sprint(p.Key.ID), "voter", fmt.Sprint(v.Voters.Contains(p.Key)))
+		}
+	}
 }
 
 func flag(b bool) float64 {

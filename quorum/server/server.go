@@ -56,10 +56,15 @@ func Run(ctx context.Context, o Options) error {
 		flushed: make(chan flushed, 1),
 		notes:   make(chan struct{}, 1), // one that waits is enough
 		done:    make(chan struct{}),
+		reading: make(chan struct{}, maxReading),
 		loop:    loop{waiting: map[raft.RequestID]waiter{}, leaderContact: -1},
 	}
 	return s.run(ctx)
 }
+
+// maxReading bounds the clients' reads of the log that are under way at once: the memory they take, and what they take
+// from the disk that appends need.
+const maxReading = 4
 
 // inboxSize bounds the events that wait for the loop. Whoever has one more waits with it and reads nothing meanwhile.
 const inboxSize = 1024
@@ -87,6 +92,7 @@ type server struct {
 	workers  sync.WaitGroup  // goroutines that must end before the replica is closed
 	ended    context.Context // done when the loop has ended
 	forwards atomic.Int64    // producer ids being asked for
+	reading  chan struct{}   // one element for each read of the log that is under way
 
 	loop // owned by the loop's goroutine
 }
@@ -196,7 +202,8 @@ func (s *server) open(ctx context.Context) error {
 	rc := replica.Config{
 		Raft:           s.raftConfig(),
 		Producers:      state.Options{MaxProducers: maxProducers, Expiration: s.cfg.ProducerIDExpiry},
-		MaxParkedReads: 5 * s.cfg.MaxConnections,
+		MaxParkedReads: clientInFlight * s.cfg.MaxConnections,
+		Beside:         true,
 		Wall:           time.Now,
 	}
 	so := storage.Options{
