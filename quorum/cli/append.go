@@ -66,10 +66,10 @@ the command stops and says how many were appended.`,
 		if *o == asJSON {
 			return printJSON(e.Stdout, a.result)
 		}
-		switch {
-		case a.result.Records == 0:
+		switch a.result.Records {
+		case 0:
 			_, err = fmt.Fprintln(e.Stdout, "appended nothing: standard input was empty")
-		case a.result.Records == 1:
+		case 1:
 			_, err = fmt.Fprintf(e.Stdout, "appended at offset %d\n", a.result.FirstOffset)
 		default:
 			_, err = fmt.Fprintf(e.Stdout, "appended %d records, offsets %d to %d\n", a.result.Records, a.result.FirstOffset, a.result.LastOffset)
@@ -107,7 +107,6 @@ type appender struct {
 	mu       sync.Mutex
 	result   appended
 	err      error // the first failure
-	progress time.Time
 	reported time.Time
 }
 

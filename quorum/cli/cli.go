@@ -49,7 +49,7 @@ func Main() int {
 
 // Run runs one command line to its end and returns the exit code. The end of ctx is SIGTERM.
 func Run(ctx context.Context, env Env) int {
-	root := newRoot(&env)
+	root := newRoot(&env) //nolint:contextcheck // commands get the context from ExecuteContext
 	root.SetArgs(env.Args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -63,6 +63,8 @@ func Run(ctx context.Context, env Env) int {
 }
 
 // exitCode is an error that ends the process with a code of its own.
+//
+//nolint:errname // the word for what it adds to an error
 type exitCode struct {
 	error
 	code int

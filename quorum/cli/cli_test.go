@@ -449,7 +449,7 @@ func TestPR17RequestsFromAnotherCluster(t *testing.T) {
 				if cluster == nil {
 					want = raft.InvalidRequest
 				}
-				for _, address := range strings.Split(q.controllers, ",") {
+				for address := range strings.SplitSeq(q.controllers, ",") {
 					if got := topError(t, ask(t, address, request)); got != want {
 						t.Errorf("%s answers %s, want %s", address, wire.ErrorName(got), wire.ErrorName(want))
 					}

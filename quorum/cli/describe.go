@@ -58,9 +58,14 @@ func showStatus(w io.Writer, q *client.Quorum) error {
 		name  string
 		value any
 	}{
-		{"ClusterId", q.ClusterID}, {"LeaderId", q.LeaderID}, {"LeaderEpoch", q.LeaderEpoch}, {"HighWatermark", q.HighWatermark},
-		{"MaxFollowerLag", q.MaxFollowerLag}, {"MaxFollowerLagTimeMs", q.MaxFollowerLagTimeMs},
-		{"CurrentVoters", briefly(q.Voters)}, {"CurrentObservers", briefly(q.Observers)},
+		{"ClusterId", q.ClusterID},
+		{"LeaderId", q.LeaderID},
+		{"LeaderEpoch", q.LeaderEpoch},
+		{"HighWatermark", q.HighWatermark},
+		{"MaxFollowerLag", q.MaxFollowerLag},
+		{"MaxFollowerLagTimeMs", q.MaxFollowerLagTimeMs},
+		{"CurrentVoters", briefly(q.Voters)},
+		{"CurrentObservers", briefly(q.Observers)},
 	} {
 		fmt.Fprintf(t, "%s:\t%v\n", line.name, line.value)
 	}

@@ -144,7 +144,7 @@ func printable(b []byte) string {
 	if utf8.Valid(b) {
 		plain := true
 		for _, r := range string(b) {
-			plain = plain && (strconv.IsPrint(r))
+			plain = plain && strconv.IsPrint(r)
 		}
 		if plain {
 			return string(b)

@@ -66,7 +66,12 @@ func startMember(t *testing.T) *member {
 	}}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
-	t.Cleanup(func() { s.Close(); <-served })
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	return m
 }
 

@@ -26,12 +26,8 @@ type Key struct {
 // Keys lists every key, in the order of docs/configuration.md and of Render.
 func Keys() []Key { return slices.Clone(keys) }
 
-func lookup(name string) (Key, bool) {
-	i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name })
-	if i < 0 {
-		return Key{}, false
-	}
-	return keys[i], true
+func known(name string) bool {
+	return slices.ContainsFunc(keys, func(k Key) bool { return k.Name == name })
 }
 
 const maxMs = math.MaxInt32

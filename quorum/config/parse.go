@@ -47,7 +47,7 @@ func Parse(name string, data []byte, host Host) (*Config, error) {
 			continue
 		}
 		seen[p.key] = p.line
-		if _, ok := lookup(p.key); !ok {
+		if !known(p.key) {
 			complain("line %d: %s=%s: unknown key%s", p.line, p.key, p.value, suggest(p.key))
 			continue
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -72,7 +73,7 @@ func splitKey(line string) (key, value string) {
 
 func unescape(s string) (string, error) {
 	if !utf8.ValidString(s) {
-		return "", fmt.Errorf("want UTF-8")
+		return "", errors.New("want UTF-8")
 	}
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil
@@ -95,11 +96,11 @@ func unescape(s string) (string, error) {
 			b.WriteByte('\f')
 		case 'u':
 			if i+5 > len(s) {
-				return "", fmt.Errorf(`want four hexadecimal digits after \u`)
+				return "", errors.New(`want four hexadecimal digits after \u`)
 			}
 			r, err := strconv.ParseUint(s[i+1:i+5], 16, 16)
 			if err != nil {
-				return "", fmt.Errorf(`want four hexadecimal digits after \u`)
+				return "", errors.New(`want four hexadecimal digits after \u`)
 			}
 			b.WriteRune(rune(r))
 			i += 4

@@ -11,7 +11,7 @@ import (
 func Render(values map[string]string) ([]byte, error) {
 	var unknown []string
 	for name := range values {
-		if _, ok := lookup(name); !ok {
+		if !known(name) {
 			unknown = append(unknown, name+suggest(name))
 		}
 	}

@@ -153,6 +153,8 @@ const (
 )
 
 // Problem is the body of every answer that is not a success.
+//
+//nolint:errname // it is the answer of an HTTP interface first, and an error only to those who asked
 type Problem struct {
 	Code    string  `json:"code"`
 	Message string  `json:"message"`

@@ -184,7 +184,9 @@ func TestPR26RefusedIsToldAndRetried(t *testing.T) {
 		t.Errorf("got %+v, want a response", got.Outcome)
 	}
 	s.Close()
-	<-done
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestConnectionLost is what fast failover lives on: the open request fails first, then it is told whether the process
@@ -217,7 +219,12 @@ func TestConnectionLost(t *testing.T) {
 			}
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(ln) }()
-			defer func() { s.Close(); <-served }()
+			defer func() {
+				s.Close()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			}()
 			r := newPeers(t)
 			r.peers.Send(raft.Send{Correlation: 1, To: destination(t, 5, ln.Addr().String()), Request: vote}, nil)
 			nc := <-conns

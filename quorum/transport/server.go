@@ -220,7 +220,7 @@ func (s *Server) serve(c *Conn) {
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer close(c.queue)
-		if err := s.read(c); err != errClosing {
+		if err := s.read(c); !errors.Is(err, errClosing) {
 			c.close(err) // else what is in the queue is still answered
 		}
 	})
@@ -341,7 +341,7 @@ func frameSize(in io.Reader, most int) (int, error) {
 
 // noEOF keeps io.EOF for connections that end between frames.
 func noEOF(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -213,7 +213,7 @@ func TestDrainAnswersWhatWasRead(t *testing.T) {
 	in := <-requests
 	drained := make(chan struct{})
 	go func() { s.Drain(t.Context()); close(drained) }()
-	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the idle connection ended with %v", err)
 	}
 	select {

@@ -151,7 +151,7 @@ func TestProduceBounds(t *testing.T) {
 	c := clientCodec()
 	body := append([]byte{0, 255, 255, 0, 0, 0, 1}, 0x81, 0x80, 0x80, 0x04) // 8 Mi topics
 	body = append(body, make([]byte, 8<<20)...)
-	frame := append(frameOf(kmsg.NewPtrProduceRequest(), 9)[:17], body...)
+	frame := slices.Concat(frameOf(kmsg.NewPtrProduceRequest(), 9)[:17], body)
 	var err error
 	if n := testing.AllocsPerRun(1, func() { _, err = c.Decode(frame) }); err == nil || n > 5000 {
 		t.Errorf("%v after %v allocations", err, n)
@@ -543,8 +543,10 @@ func TestAnotherTopic(t *testing.T) {
 			want = raft.InconsistentClusterID
 		}
 		for _, r := range []raft.Request{
-			raft.VoteRequest{ClusterID: cluster}, raft.BeginQuorumEpochRequest{ClusterID: cluster},
-			raft.EndQuorumEpochRequest{ClusterID: cluster}, raft.FetchRequest{ClusterID: cluster},
+			raft.VoteRequest{ClusterID: cluster},
+			raft.BeginQuorumEpochRequest{ClusterID: cluster},
+			raft.EndQuorumEpochRequest{ClusterID: cluster},
+			raft.FetchRequest{ClusterID: cluster},
 		} {
 			_, version := carries(r)
 			frame, err := stranger.EncodeRequest(version, 1, r, nil)

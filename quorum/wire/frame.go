@@ -47,13 +47,27 @@ func ReadHeader(frame []byte) (Header, []byte, error) {
 
 // flexible reports whether a version of a request has header version 2.
 func flexible(key, version int16) bool {
-	r := kmsg.RequestForKey(key)
-	if r == nil {
-		return false
-	}
-	r.SetVersion(version)
-	return r.IsFlexible()
+	first, ok := firstFlexible[key]
+	return ok && version >= first
 }
+
+// firstFlexible is the first flexible version of each request that has one.
+var firstFlexible = func() map[int16]int16 {
+	first := map[int16]int16{}
+	for key := range kmsg.MaxKey + 1 {
+		r := kmsg.RequestForKey(int16(key))
+		if r == nil {
+			continue
+		}
+		for version := range r.MaxVersion() + 1 {
+			if r.SetVersion(version); r.IsFlexible() {
+				first[int16(key)] = version
+				break
+			}
+		}
+	}
+	return first
+}()
 
 // read decodes a request body. All of it must be used up.
 func read(h Header, body []byte, into kmsg.Request) error {
@@ -62,7 +76,7 @@ func read(h Header, body []byte, into kmsg.Request) error {
 	}
 	into.SetVersion(h.Version)
 	if err := into.ReadFrom(body); err != nil {
-		return fmt.Errorf("%w: %v: %v", ErrMalformed, h, err)
+		return fmt.Errorf("%w: %v: %w", ErrMalformed, h, err)
 	}
 	return nil
 }
@@ -122,7 +136,7 @@ func readResponse(h Header, frame []byte, into kmsg.Response) error {
 		return fmt.Errorf("%w: response header of %v", ErrMalformed, h)
 	}
 	if err := into.ReadFrom(r.src); err != nil {
-		return fmt.Errorf("%w: response of %v: %v", ErrMalformed, h, err)
+		return fmt.Errorf("%w: response of %v: %w", ErrMalformed, h, err)
 	}
 	return nil
 }

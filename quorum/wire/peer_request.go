@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // ErrVersion says that a request has something to tell that the version cannot carry.
-var ErrVersion = fmt.Errorf("the peer's version cannot carry the request")
+var ErrVersion = errors.New("the peer's version cannot carry the request")
 
 // decodePeer reads a request between replicas. One that names another topic or partition is answered at once.
 func (c *Codec) decodePeer(r *Request, body []byte) error {
