@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"github.com/google/go-cmp/cmp"
+
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"

@@ -267,7 +267,7 @@ func (r *MetadataQuorumReconciler) observeRevisions(ctx context.Context, s *scen
 	}
 	if !s.obs.Revision.Stored {
 		_, err := resources.Render(s.mq, s.clusterID(), s.image)
-		var invalid *resources.InvalidTemplate
+		var invalid *resources.InvalidTemplateError
 		switch {
 		case errors.As(err, &invalid):
 			s.obs.Revision.Invalid = invalid.Error()

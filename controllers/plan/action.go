@@ -160,6 +160,7 @@ func Disruptive(a Action) bool {
 	switch a.(type) {
 	case EvictPod, DeletePod, HandOff:
 		return true
+	default:
+		return false
 	}
-	return false
 }

@@ -39,7 +39,7 @@ func establish(o Observation) (Step, bool) {
 		claims = append(claims, c)
 	}
 	if len(claims) > 0 {
-		return adopt(o, claims)
+		return adopt(claims)
 	}
 	if o.Want.ClusterID != "" {
 		return stall(v1alpha1.ReasonClaimsMissing, "spec.clusterID asks for cluster %s, and there is no claim of it; restore its claims, or leave spec.clusterID out for a new cluster", o.Want.ClusterID)
@@ -56,7 +56,7 @@ func establish(o Observation) (Step, bool) {
 }
 
 // adopt rebuilds the record from the claims' annotations. They agree: identityConflict was asked before.
-func adopt(o Observation, claims []Claim) (Step, bool) {
+func adopt(claims []Claim) (Step, bool) {
 	id := Identity{ClusterID: claims[0].ClusterID, Image: claims[0].Image, Voters: slices.Clone(claims[0].Initial)}
 	// If nothing was formatted and nothing but initial claims exists, then no log does; what is missing may still be
 	// made. Otherwise what is missing was lost.

@@ -96,8 +96,10 @@ func gateOneAtATime(o Observation) Refusal {
 		case p == nil:
 			return Refusal{Reason: v1alpha1.ReasonCreatingMembers, Message: fmt.Sprintf("member %d has no Pod yet", m.id)}
 		case p.Terminating && o.Now.Sub(p.TerminatingSince) > lostNodeFactor*p.Grace:
-			return Refusal{Reason: v1alpha1.ReasonTerminatingOnLostNode, Stalled: true,
-				Message: fmt.Sprintf("Pod %s on node %s should have ended long ago; if the node is gone for good, delete the Node or taint it node.kubernetes.io/out-of-service", p.Name, p.Node)}
+			return Refusal{
+				Reason: v1alpha1.ReasonTerminatingOnLostNode, Stalled: true,
+				Message: fmt.Sprintf("Pod %s on node %s should have ended long ago; if the node is gone for good, delete the Node or taint it node.kubernetes.io/out-of-service", p.Name, p.Node),
+			}
 		case p.Terminating:
 			return Refusal{Reason: v1alpha1.ReasonMemberTerminating, Message: fmt.Sprintf("Pod %s is shutting down", p.Name)}
 		}
@@ -173,8 +175,10 @@ func gateQuorum(o Observation, m member) Refusal {
 func gateCalm(o Observation) Refusal {
 	since := o.Now.Sub(o.Memory.LastLeaderChange)
 	if o.Memory.Revision == o.Revision.Name && o.Memory.LeaderChanges > maxLeaderChanges && since < leadershipCalm {
-		return Refusal{Reason: v1alpha1.ReasonLeadershipUnstable, Stalled: true, Again: leadershipCalm - since,
-			Message: fmt.Sprintf("leadership changed more than %d times in this roll; going on when it has been stable for %s, or with a new spec", maxLeaderChanges, leadershipCalm)}
+		return Refusal{
+			Reason: v1alpha1.ReasonLeadershipUnstable, Stalled: true, Again: leadershipCalm - since,
+			Message: fmt.Sprintf("leadership changed more than %d times in this roll; going on when it has been stable for %s, or with a new spec", maxLeaderChanges, leadershipCalm),
+		}
 	}
 	return Refusal{}
 }

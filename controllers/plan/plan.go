@@ -84,6 +84,7 @@ func standingStep(acts []Action) Step {
 		case CreateClaim, ParkClaim, DeleteClaim, DeletePod:
 			s.Reason, s.Message = v1alpha1.ReasonScalingObservers, "bringing the number of observers in line with the spec"
 			return s
+		default:
 		}
 	}
 	return s
@@ -98,6 +99,7 @@ func shared(o Observation) []Action {
 			acts = append(acts, CreateShared{s.Kind, s.Name})
 		case SharedOutdated:
 			acts = append(acts, ApplyShared{s.Kind, s.Name, s.UID})
+		case SharedCurrent, SharedDeleting:
 		}
 	}
 	return acts
@@ -188,8 +190,10 @@ func withoutConflicts(o Observation, s Step) Step {
 	}
 	s.Actions = kept
 	if len(foreign) > 0 {
-		return Step{Reason: v1alpha1.ReasonNameConflict, Stalled: true, Actions: kept, RequeueAfter: pollPaused,
-			Message: fmt.Sprintf("%s: there already, and not this quorum's; delete or rename it, or give the quorum another name", list(foreign))}
+		return Step{
+			Reason: v1alpha1.ReasonNameConflict, Stalled: true, Actions: kept, RequeueAfter: pollPaused,
+			Message: fmt.Sprintf("%s: there already, and not this quorum's; delete or rename it, or give the quorum another name", list(foreign)),
+		}
 	}
 	if !s.Stalled {
 		s.Reason, s.RequeueAfter = v1alpha1.ReasonOldOwner, pollBusy
@@ -215,8 +219,9 @@ func target(o Observation, a Action) (Kind, string) {
 		return KindPod, FormatPodName(o.Want.Name, a.NodeID)
 	case CreateMemberPod:
 		return KindPod, PodName(o.Want.Name, a.NodeID)
+	default:
+		return "", ""
 	}
-	return "", ""
 }
 
 // oneDisruption keeps the first disruptive action only, and puts it last. Standing duties come first: an observer that

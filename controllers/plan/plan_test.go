@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,8 +64,11 @@ func TestQuietTimes(t *testing.T) {
 			o:      quiet(parked(1001), noPod(1001), want(func(w *Want) { w.DeleteWithQuorum, w.Observers = true, 1 })),
 			reason: v1alpha1.ReasonApplying,
 			actions: []Action{
-				OwnClaim{"c0", "u-c0", true}, OwnClaim{"c1", "u-c1", true}, OwnClaim{"c2", "u-c2", true},
-				OwnClaim{"c1000", "u-c1000", true}, OwnClaim{"c1001", "u-c1001", true},
+				OwnClaim{"c0", "u-c0", true},
+				OwnClaim{"c1", "u-c1", true},
+				OwnClaim{"c2", "u-c2", true},
+				OwnClaim{"c1000", "u-c1000", true},
+				OwnClaim{"c1001", "u-c1001", true},
 			},
 		},
 		"a spec that went back to an old revision makes that one the newest": {
@@ -317,7 +321,7 @@ func plan3() []InitialVoter { return withoutClaimUIDs(quiet().Identity.Voters) }
 func TestBootstrap(t *testing.T) {
 	fresh3 := Identity{ClusterID: deriveUUID("u-orders", "cluster"), Image: "quorum:1"}
 	for n := range int32(3) {
-		fresh3.Voters = append(fresh3.Voters, InitialVoter{NodeID: n, Claim: claimName("orders", "u-orders", n, 0), DirectoryID: deriveUUID("u-orders", "directory/"+string('0'+rune(n)))})
+		fresh3.Voters = append(fresh3.Voters, InitialVoter{NodeID: n, Claim: claimName("orders", "u-orders", n, 0), DirectoryID: deriveUUID("u-orders", "directory/"+fmt.Sprint(n))})
 	}
 	rebuilt := func(uids ...string) Identity {
 		id := Identity{ClusterID: "cluster", Image: "quorum:1", Voters: plan3(), Sealed: len(uids) > 0}
@@ -339,7 +343,7 @@ func TestBootstrap(t *testing.T) {
 		return build(3, 0, append([]change{noPod(0, 1, 2), noView}, changes...)...)
 	}
 	create := func(id int32) Action {
-		c := "c" + string('0'+rune(id))
+		c := "c" + fmt.Sprint(id)
 		return CreateFormatPod{id, c, cmpUID("u-" + c), newRevision, "cluster", quiet().Identity.Voters}
 	}
 	run(t, map[string]row{
@@ -366,8 +370,10 @@ func TestBootstrap(t *testing.T) {
 		"success is recorded before the member's Pod is made": {
 			o: bare(unformatted(0), formatPod(func(p *FormatPod) { p.Phase = "Succeeded" }, 0)), reason: v1alpha1.ReasonBootstrapping,
 			actions: []Action{
-				CreateMemberPod{1, "c1", newRevision, time.Time{}}, CreateMemberPod{2, "c2", newRevision, time.Time{}},
-				RecordFormatted{"c0", "u-c0"}, DeleteFormatPod{"orders-0-format", "u-format"},
+				CreateMemberPod{1, "c1", newRevision, time.Time{}},
+				CreateMemberPod{2, "c2", newRevision, time.Time{}},
+				RecordFormatted{"c0", "u-c0"},
+				DeleteFormatPod{"orders-0-format", "u-format"},
 			},
 		},
 		"a format that failed says so, and is tried again later": {

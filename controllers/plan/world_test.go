@@ -165,6 +165,7 @@ func noClaim(ids ...int32) change {
 
 func parked(ids ...int32) change      { return claims(func(c *Claim) { c.Parked = true }, ids...) }
 func unformatted(ids ...int32) change { return claims(func(c *Claim) { c.FormattedFor = "" }, ids...) }
+
 func deletingClaim(ids ...int32) change {
 	return claims(func(c *Claim) { c.Deleting = true }, ids...)
 }

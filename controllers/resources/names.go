@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,12 +147,9 @@ func typeMeta(apiVersion, kind string) metav1.TypeMeta {
 
 // initialControllers is the argument of the same name of `quorum format`.
 func initialControllers(mq *v1alpha1.MetadataQuorum, voters []plan.InitialVoter) string {
-	var s string
-	for i, v := range voters {
-		if i > 0 {
-			s += ","
-		}
-		s += fmt.Sprintf("%d@%s:%d:%s", v.NodeID, Host(mq, v.NodeID), ControllerPort, v.DirectoryID)
+	list := make([]string, 0, len(voters))
+	for _, v := range voters {
+		list = append(list, fmt.Sprintf("%d@%s:%d:%s", v.NodeID, Host(mq, v.NodeID), ControllerPort, v.DirectoryID))
 	}
-	return s
+	return strings.Join(list, ",")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -196,7 +197,7 @@ func TestPodTemplate(t *testing.T) {
 		`{spec: {containers: [{name: sidecar, image: s}]}}`:                                     "",
 		`{spec: {terminationGracePeriodSeconds: 120, nodeSelector: {disk: fast}}}`:              "",
 		`{spec: {restartPolicy: Always, automountServiceAccountToken: false}}`:                  "",
-		`{spec: {containors: []}}`:                                                                    `unknown field "containors"`,
+		`{spec: {volumez: []}}`:                                                                       `unknown field "volumez"`,
 		`{spec: {hostNetwork: true}}`:                                                                 "spec.hostNetwork",
 		`{spec: {hostname: h}}`:                                                                       "spec.hostname",
 		`{spec: {serviceAccountName: admin}}`:                                                         "spec.serviceAccountName is admin",
@@ -219,12 +220,12 @@ func TestPodTemplate(t *testing.T) {
 		`{metadata: {name: x}}`:                                                                       "metadata.name",
 	} {
 		_, err := Render(orders(`{podTemplate: `+spec+`}`), "cluster", "image")
-		var invalid *InvalidTemplate
+		var invalid *InvalidTemplateError
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: refused: %v", spec, err)
 		case want != "" && !errors.As(err, &invalid):
-			t.Errorf("%s: got %v, want an InvalidTemplate with %q", spec, err, want)
+			t.Errorf("%s: got %v, want an InvalidTemplateError with %q", spec, err, want)
 		case want != "" && !strings.Contains(err.Error(), want):
 			t.Errorf("%s: got %v, want %q in it", spec, err, want)
 		}

@@ -71,7 +71,7 @@ func pruned(v any) any {
 	return prune(out)
 }
 
-// Render makes what a revision stores. A *InvalidTemplate is the user's to mend.
+// Render makes what a revision stores. A *InvalidTemplateError is the user's to mend.
 func Render(mq *v1alpha1.MetadataQuorum, clusterID, image string) (*Stored, error) {
 	name := RevisionName(mq, image)
 	s := &Stored{Image: image}

@@ -15,10 +15,10 @@ import (
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 )
 
-// InvalidTemplate is a spec.podTemplate that can't be used: the user's to mend.
-type InvalidTemplate struct{ Problems []string }
+// InvalidTemplateError is a spec.podTemplate that can't be used: the user's to mend.
+type InvalidTemplateError struct{ Problems []string }
 
-func (e *InvalidTemplate) Error() string {
+func (e *InvalidTemplateError) Error() string {
 	return "spec.podTemplate: " + strings.Join(e.Problems, "; ")
 }
 
@@ -32,7 +32,7 @@ func userTemplate(raw *runtime.RawExtension) (corev1.PodTemplateSpec, error) {
 	d := json.NewDecoder(bytes.NewReader(raw.Raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&t); err != nil {
-		return t, &InvalidTemplate{[]string{strings.TrimPrefix(err.Error(), "json: ")}}
+		return t, &InvalidTemplateError{[]string{strings.TrimPrefix(err.Error(), "json: ")}}
 	}
 	return t, nil
 }
@@ -89,7 +89,7 @@ func template(mq *v1alpha1.MetadataQuorum, image, pool, configMap string) (corev
 	m.container(&t.Spec, image)
 	if len(m.problems) > 0 {
 		slices.Sort(m.problems)
-		return t, &InvalidTemplate{m.problems}
+		return t, &InvalidTemplateError{m.problems}
 	}
 	return t, nil
 }
@@ -199,8 +199,10 @@ func (m *merge) container(s *corev1.PodSpec, image string) {
 		m.complain("%s are the operator's, leave them out", path("ports"))
 	}
 	c.Ports = []corev1.ContainerPort{
-		{Name: "controller", ContainerPort: ControllerPort}, {Name: "client", ContainerPort: ClientPort},
-		{Name: "admin", ContainerPort: AdminPort}, {Name: "health", ContainerPort: HealthPort},
+		{Name: "controller", ContainerPort: ControllerPort},
+		{Name: "client", ContainerPort: ClientPort},
+		{Name: "admin", ContainerPort: AdminPort},
+		{Name: "health", ContainerPort: HealthPort},
 	}
 	for i := range c.Ports {
 		c.Ports[i].Protocol = corev1.ProtocolTCP
