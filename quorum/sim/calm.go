@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
 // The time that a healed quorum has, by the world's clock.
@@ -133,6 +135,11 @@ func (w *world) converged(healed []bool) bool {
 	leader := w.leader()
 	if leader == nil {
 		return false
+	}
+	switch leader.replica.Status().Handoff.Phase {
+	case raft.HandoffConverging, raft.HandoffPausing, raft.HandoffResigned:
+		return false // asked for in the chaos
+	case raft.HandoffNone, raft.HandoffSucceeded, raft.HandoffAborted, raft.HandoffFailed:
 	}
 	for _, c := range w.clients {
 		if c.idempotent && len(c.window) > 0 || c.reading != nil {

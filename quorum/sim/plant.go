@@ -21,7 +21,6 @@ type plant struct {
 	fetched      func(m *member, f *replica.Fetched)
 	producers    func(*state.Options)
 	clientBatch  func(raw []byte) []byte
-	pipelined    bool // several requests on one connection to a peer (against rule 6 of package raft)
 }
 
 func (p *plant) keepsDirUnsynced(dir string, newState bool) bool {

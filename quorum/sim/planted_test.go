@@ -163,17 +163,6 @@ var plantedBugs = []planted{
 		},
 	},
 	{
-		name: "a connection carries a second Fetch before the first is answered", within: 1000, finds: []string{"Linearizable"},
-		plant: func() *plant { return &plant{pipelined: true} },
-		arrange: func(p *plan) {
-			p.voters, p.observers, p.delayMean, p.loss = 3, 0, 2*time.Millisecond, 0
-			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 200*time.Millisecond, 500*time.Millisecond, 3*time.Second, 100*time.Millisecond
-			p.every = [faultKinds]time.Duration{}
-			p.every[cutOneWay], p.every[pause], p.every[slowLink] = 300*time.Millisecond, 2*time.Second, 300*time.Millisecond
-			p.think = 10 * time.Millisecond
-		},
-	},
-	{
 		name: "clients see what is not committed", within: 40, finds: []string{"CommittedPrefix", "Linearizable"},
 		plant: func() *plant {
 			return &plant{clientAnswer: func(m *member, request replica.Event) any {
