@@ -128,7 +128,8 @@ const (
 	LabelQuorum = "kraft-operator.io/quorum"
 	// LabelNodeID is on Pods and claims: the member's node id.
 	LabelNodeID = "kraft-operator.io/node-id"
-	// LabelPool is on Pods and claims: voters or observers, fixed by the node id. Never on format Pods.
+	// LabelPool is on Pods and claims: voters or observers, fixed by the node id. On format Pods, too, since they choose
+	// the node of their member's volume.
 	LabelPool = "kraft-operator.io/pool"
 	// LabelFormat is on one-shot Pods that format a claim.
 	LabelFormat = "kraft-operator.io/format"

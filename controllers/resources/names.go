@@ -74,9 +74,14 @@ func memberSelector(quorum string) map[string]string {
 	return map[string]string{v1alpha1.LabelQuorum: quorum, componentLabel: componentMember}
 }
 
-// poolSelector selects the member Pods of one pool.
+// poolSelector selects the Pods of one pool, those that format a claim included: for placement.
 func poolSelector(quorum, pool string) map[string]string {
 	return map[string]string{v1alpha1.LabelQuorum: quorum, v1alpha1.LabelPool: pool}
+}
+
+// poolMembers selects the member Pods of one pool.
+func poolMembers(quorum, pool string) map[string]string {
+	return map[string]string{v1alpha1.LabelQuorum: quorum, v1alpha1.LabelPool: pool, componentLabel: componentMember}
 }
 
 // ObserverSelector is what the scale subresource reports: an autoscaler finds the observers by it.
@@ -104,9 +109,10 @@ func memberLabels(mq *v1alpha1.MetadataQuorum, nodeID int32) map[string]string {
 	return l
 }
 
+// formatLabels carry the pool, too: a volume that is bound at first use ties the member to the node of its format Pod, so
+// that one has to be placed by the same rules, the user's among them.
 func formatLabels(mq *v1alpha1.MetadataQuorum, nodeID int32) map[string]string {
-	l := Labels(mq)
-	l[v1alpha1.LabelNodeID] = strconv.Itoa(int(nodeID))
+	l := claimLabels(mq, nodeID)
 	l[v1alpha1.LabelFormat] = "true"
 	l[componentLabel] = componentFormat
 	return l

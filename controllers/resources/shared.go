@@ -82,7 +82,7 @@ func budget(mq *v1alpha1.MetadataQuorum, pool string, members int) *policyv1.Pod
 		ObjectMeta: meta(mq, BudgetName(mq.Name, pool), with(Labels(mq), map[string]string{v1alpha1.LabelPool: pool})),
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable:               new(intstr.FromInt32(int32(max(members-1, 0)))),
-			Selector:                   &metav1.LabelSelector{MatchLabels: poolSelector(mq.Name, pool)},
+			Selector:                   &metav1.LabelSelector{MatchLabels: poolMembers(mq.Name, pool)},
 			UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
 		},
 	}

@@ -199,7 +199,7 @@ func (d *demo) members(ctx context.Context) (map[string]*corev1.Pod, error) {
 	}
 	pods := make(map[string]*corev1.Pod, len(list.Items))
 	for i, p := range list.Items {
-		if p.DeletionTimestamp == nil {
+		if p.DeletionTimestamp == nil && p.Labels[v1alpha1.LabelFormat] == "" {
 			pods[p.Name] = &list.Items[i]
 		}
 	}
