@@ -140,6 +140,11 @@ func TestFormat(t *testing.T) {
 		{"long forms", properties, "--cluster-id c --initial-controllers " + oneVoter, ""},
 		{"cluster id of the configuration", properties + "cluster.id=c\n", "-N", ""},
 		{"static voters", static, "-t c", ""},
+		{"feature", properties, "-t c -s --feature kraft.version=1", ""},
+		{"feature of static voters", static, "-t c -f kraft.version=0", ""},
+		{"static voters and kraft.version 1 (B-69)", static, "-t c -f kraft.version=1", "--feature kraft.version=1: /etc/q sets controller.quorum.voters: want kraft.version=0"},
+		{"voter set and kraft.version 0 (B-69)", properties, "-t c -s -f kraft.version=0", "--feature kraft.version=0: /etc/q has no controller.quorum.voters: want kraft.version=1"},
+		{"unknown feature", properties, "-t c -s -f metadata.version=30", "--feature metadata.version=30: want kraft.version=LEVEL, there is no other feature"},
 		{"static voters, joining", static, "-t c -N", ""},
 		{"no cluster id", properties, "-s", "--cluster-id is missing: want the quorum's id"},
 		{"two cluster ids", properties + "cluster.id=d\n", "-t c -s", "--cluster-id c: /etc/q sets cluster.id=d: want the same"},
@@ -396,6 +401,17 @@ func TestQuorumEndToEnd(t *testing.T) {
 	}
 	if got := q.run("", "read", "--bootstrap", q.clients); strings.Count(got, "\n") != 4 {
 		t.Errorf("after two handoffs read printed %q", got)
+	}
+
+	for _, follow := range []bool{false, true} {
+		args := []string{"read", "--from", "1000000", "--bootstrap", q.clients}
+		if follow {
+			args = append(args, "--follow")
+		}
+		env, stdout, stderr := world(t, args...)
+		if code := Run(t.Context(), env); code == 0 || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), "quorum: read: OFFSET_OUT_OF_RANGE: ") {
+			t.Errorf("read beyond the end, follow %v: code %d, %s%s", follow, code, stdout, stderr)
+		}
 	}
 
 	// What the leader refuses is told in its words.

@@ -22,6 +22,7 @@ type formatFlags struct {
 	noInitial          bool
 	ignoreFormatted    bool
 	directoryID        string
+	features           []string
 }
 
 // formatted is what -o json prints.
@@ -56,6 +57,7 @@ is allowed. Formatting again with the same ids succeeds and changes nothing, wit
 	cmd.Flags().StringVarP(&f.initialControllers, "initial-controllers", "I", "", "a new quorum with these voters: ID@HOST:PORT:DIRECTORY-ID,…")
 	cmd.Flags().BoolVarP(&f.noInitial, "no-initial-controllers", "N", false, "join an existing quorum, without a vote at first")
 	cmd.Flags().BoolVarP(&f.ignoreFormatted, "ignore-formatted", "g", false, "leave a formatted directory alone, whatever its ids")
+	cmd.Flags().StringSliceVarP(&f.features, "feature", "f", nil, "level of a feature: kraft.version=1, or 0 with controller.quorum.voters")
 	cmd.Flags().StringVar(&f.directoryID, "directory-id", "", "id of this directory (default: from --initial-controllers, else random)")
 	o := outputFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error { return e.format(f, *o) }
@@ -164,7 +166,24 @@ func (f formatFlags) options(c *config.Config) (storage.FormatOptions, error) {
 		}
 		o.DirectoryID, o.InitialVoters = self.Key.DirectoryID, voters
 	}
-	return o, nil
+	return o, f.checkFeatures(o.KRaftVersion, c.File)
+}
+
+// checkFeatures refuses a level other than the one that the voters call for: 1 unless they are static.
+func (f formatFlags) checkFeatures(kraftVersion int16, file string) error {
+	for _, feature := range f.features {
+		name, level, _ := strings.Cut(feature, "=")
+		switch {
+		case name != "kraft.version":
+			return fmt.Errorf("--feature %s: want kraft.version=LEVEL, there is no other feature", feature)
+		case level == strconv.Itoa(int(kraftVersion)):
+		case kraftVersion == 0:
+			return fmt.Errorf("--feature %s: %s sets controller.quorum.voters: want kraft.version=0", feature, file)
+		default:
+			return fmt.Errorf("--feature %s: %s has no controller.quorum.voters: want kraft.version=1", feature, file)
+		}
+	}
+	return nil
 }
 
 // parseControllers reads ID@HOST:PORT:DIRECTORY-ID,… (IPv6 in brackets).

@@ -80,8 +80,11 @@ func (e *Env) read(ctx context.Context, r *remote, from int64, follow bool, o ou
 		if err != nil {
 			return fmt.Errorf("read: ask for the log's end: %w", err)
 		}
-		if until == 0 || from == client.FromLatest || from >= until {
+		if until == 0 || from == client.FromLatest || from == until {
 			return nil
+		}
+		if from > until {
+			return fmt.Errorf("read: OFFSET_OUT_OF_RANGE: the log ends at offset %d", until)
 		}
 	}
 	out := bufio.NewWriter(e.Stdout)

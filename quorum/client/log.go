@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
 // Record is one record of the log as a reader sees it.
@@ -37,6 +39,8 @@ func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(10000),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+		kgo.MetadataMinAge(100 * time.Millisecond),  // look for a new leader at once, not only after 2.5 s
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // an offset that does not exist is an error, not another offset
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.topic(): {0: offset(from)}}),
 		// Control records are not shown, but without them nobody could tell that the end was reached.
 		kgo.KeepControlRecords(),
@@ -140,7 +144,10 @@ func (l *Log) Read(ctx context.Context, until int64, f func(Record) error) error
 			return err
 		}
 		for _, e := range fetches.Errors() {
-			return plain(e.Err)
+			if code, ok := errors.AsType[*kerr.Error](e.Err); ok && !code.Retriable {
+				return plain(e.Err)
+			}
+			// No connection, or an election: it goes on by itself. Whoever does not want to wait ends the context.
 		}
 		for records := fetches.RecordIter(); !records.Done(); {
 			r := records.Next()
@@ -162,7 +169,7 @@ func (l *Log) Read(ctx context.Context, until int64, f func(Record) error) error
 // plain drops what the Kafka client wraps around an error that says it all.
 func plain(err error) error {
 	if e, ok := errors.AsType[*kerr.Error](err); ok {
-		return fmt.Errorf("%s: %s", e.Message, e.Description)
+		return &Error{Code: raft.ErrorCode(e.Code), Message: e.Description}
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Addr != nil {
 		return fmt.Errorf("%s: %w", op.Addr, op.Err)
