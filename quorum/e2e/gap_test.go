@@ -27,6 +27,7 @@ func TestKillOfTheLeader(t *testing.T) {
 		l.run(*steady)
 		gap := l.longestGap(from, time.Now())
 		gaps = append(gaps, gap)
+		q.explain(gap, from)
 		leader.start()
 		_, after := q.settled()
 		if after.Epoch <= before.Epoch || after.NodeID == before.NodeID {
@@ -54,6 +55,7 @@ func TestStopOfTheLeader(t *testing.T) {
 		l.run(*steady)
 		gap := l.longestGap(from, time.Now())
 		gaps = append(gaps, gap)
+		q.explain(gap, from)
 		leader.start()
 		_, after := q.settled()
 		if after.Epoch != before.Epoch+1 {

@@ -214,6 +214,25 @@ func (q *quorum) settled() (*process, *status.Member) {
 	return leader, view
 }
 
+// explain shows what the members logged from an instant on, if clients had to wait for long.
+func (q *quorum) explain(gap time.Duration, from time.Time) {
+	if gap < 4*killGap {
+		return
+	}
+	since := from.UTC().Format("time=2006-01-02T15:04:05.000")
+	for _, p := range q.members {
+		text, err := os.ReadFile(filepath.Join(p.dir, "log"))
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line >= since && strings.HasPrefix(line, "time=") {
+				q.t.Logf("  member %d: %s", p.id, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
 func (q *quorum) await(what string, ok func() bool) {
 	q.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
