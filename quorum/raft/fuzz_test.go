@@ -14,49 +14,51 @@ func FuzzStep(f *testing.F) {
 	f.Add([]byte{1, 7, 2, 1, 3, 2, 2, 6, 2, 2, 5, 2, 4, 1, 1, 1, 8, 1, 1, 1, 9, 0, 0, 0})
 	f.Add([]byte{2, 0, 0, 0, 9, 0, 0, 0, 6, 1, 0, 0, 10, 1, 0, 0, 7, 3, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{3, 3, 2, 0, 0, 3, 2, 2, 1, 3, 2, 2, 3, 3, 11, 0, 0, 0, 13, 1, 1, 1, 14, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, script []byte) {
-		if len(script) == 0 {
+	f.Fuzz(fuzzRun)
+}
+
+func fuzzRun(t *testing.T, script []byte) {
+	if len(script) == 0 {
+		return
+	}
+	m := fuzzMember(t, script[0])
+	if m == nil {
+		return
+	}
+	script = script[1:]
+	var sent []Send
+	end := min(len(script)/4, 500)
+	for i := range end {
+		s := script[4*i : 4*i+4]
+		n := m.node
+		ev := fuzzEvent(m, s[0], s[1], s[2], s[3], sent)
+		if p, ok := ev.(Propose); ok {
+			m.payloads[p.ID] = "x"
+		}
+		at := n.now.Add(time.Duration(s[3]) * time.Millisecond)
+		if _, ok := ev.(Deadline); ok {
+			at = n.Deadline()
+			if at == Never {
+				continue
+			}
+		}
+		persisted := m.state
+		n.Step(at, ev)
+		out := m.take()
+		if out.ready.Fatal != nil {
 			return
 		}
-		m := fuzzMember(t, script[0])
-		if m == nil {
-			return
+		if _, ok := ev.(Deadline); ok && n.Deadline() <= n.now {
+			t.Fatalf("deadline %d at %d: %+v", n.Deadline(), n.now, n.Status())
 		}
-		script = script[1:]
-		var sent []Send
-		end := min(len(script)/4, 500)
-		for i := range end {
-			s := script[4*i : 4*i+4]
-			n := m.node
-			ev := fuzzEvent(m, s[0], s[1], s[2], s[3], sent)
-			if p, ok := ev.(Propose); ok {
-				m.payloads[p.ID] = "x"
-			}
-			at := n.now.Add(time.Duration(s[3]) * time.Millisecond)
-			if _, ok := ev.(Deadline); ok {
-				at = n.Deadline()
-				if at == Never {
-					continue
-				}
-			}
-			persisted := m.state
-			n.Step(at, ev)
-			out := m.take()
-			if out.ready.Fatal != nil {
-				return
-			}
-			if _, ok := ev.(Deadline); ok && n.Deadline() <= n.now {
-				t.Fatalf("deadline %d at %d: %+v", n.Deadline(), n.now, n.Status())
-			}
-			if m.state.Epoch < persisted.Epoch || m.state != n.state {
-				t.Fatalf("persisted %+v after %+v, node has %+v", m.state, persisted, n.state)
-			}
-			sent = append(sent, out.sends...)
-			if len(sent) > 16 {
-				sent = sent[len(sent)-16:]
-			}
+		if m.state.Epoch < persisted.Epoch || m.state != n.state {
+			t.Fatalf("persisted %+v after %+v, node has %+v", m.state, persisted, n.state)
 		}
-	})
+		sent = append(sent, out.sends...)
+		if len(sent) > 16 {
+			sent = sent[len(sent)-16:]
+		}
+	}
 }
 
 // fuzzMember starts voter 1 or observer 4 of voters 1, 2, 3 from one of several disks.
@@ -165,7 +167,12 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		h.Epoch = max(h.Epoch, n.state.Epoch)
 		f := FetchResponse{Header: h, HighWatermark: max(n.highWatermark, int64(a)-1)}
 		switch c % 5 {
-		case 0:
+		case 0: // logs part between batches, never within one
+			if i := int(a) % (len(m.log) + 1); i < len(m.log) {
+				position.Offset = m.log[i].BaseOffset
+			} else {
+				position.Offset = m.end()
+			}
 			f.Diverging = &position
 		case 1:
 			f.Snapshot = &position

@@ -52,10 +52,10 @@ func (n *Node) pickTarget(h Handoff) (ReplicaKey, string) {
 		return NoReplica, fmt.Sprintf("epoch is %d, expected %d", n.state.Epoch, h.ExpectEpoch)
 	case n.transfer.active():
 		return NoReplica, fmt.Sprintf("a handoff to node %d is %s", n.transfer.status.Target.ID, n.transfer.status.Phase)
-	case n.leader.change != nil || n.voters.offset() >= n.highWatermark && n.highWatermark != Unknown:
-		return NoReplica, "a voter change is under way"
 	case n.highWatermark == Unknown:
 		return NoReplica, fmt.Sprintf("epoch %d has not committed its first record yet", n.state.Epoch)
+	case n.leader.change != nil || n.voters.offset() >= n.highWatermark:
+		return NoReplica, "a voter change is under way"
 	case len(n.leader.set) < 2:
 		return NoReplica, "there is no other voter"
 	}
@@ -143,8 +143,8 @@ func (n *Node) driveTransfer() {
 			n.beginTransfer(Handoff{}, target)
 		}
 	}
-	if n.role == Leader && n.stopping && !t.active() && n.highWatermark != Unknown && len(n.leader.set) > 1 {
-		n.leaveByShutdown(time.Duration(n.shutdown - n.now)) // elected after it was asked to stop: its votes were under way
+	if n.role == Leader && n.stopping && !t.active() && len(n.leader.set) > 1 && n.leader.change == nil && n.voters.offset() < n.highWatermark {
+		n.leaveByShutdown() // once its epoch is settled: its votes may have been under way when it was asked to stop
 	}
 	switch t.status.Phase {
 	case HandoffConverging, HandoffPausing:
@@ -273,29 +273,32 @@ func (n *Node) onShutdown(s Shutdown) {
 	if timeout <= 0 {
 		timeout = defaultShutdownTimeout
 	}
+	if n.stopped {
+		return
+	}
 	if n.stopping {
 		n.shutdown = min(n.shutdown, n.now.Add(timeout))
 		return
 	}
 	n.stopping = true
 	n.shutdown = n.now.Add(timeout)
-	if n.role == Leader && len(n.leader.set) > 1 {
-		n.leaveByShutdown(timeout)
+	if t := &n.transfer; t.active() {
+		t.deadline, t.maxPause = min(t.deadline, n.now.Add(timeout/2)), min(t.maxPause, timeout/2)
 	}
 }
 
 // leaveByShutdown hands over, or resigns at once if nobody is fit to take over.
-func (n *Node) leaveByShutdown(timeout time.Duration) {
-	if n.transfer.active() {
-		n.transfer.deadline = min(n.transfer.deadline, n.now.Add(timeout/2))
-		return
-	}
+func (n *Node) leaveByShutdown() {
+	half := max(time.Duration(n.shutdown-n.now)/2, time.Millisecond)
 	target, refusal := n.pickTarget(Handoff{Target: NoReplica})
-	if refusal != "" {
-		n.becomeResigned(n.leader.successors(n, nil))
+	if refusal == "" {
+		n.beginTransfer(Handoff{CatchUpTimeout: half, MaxPause: min(half, defaultMaxPause)}, target)
 		return
 	}
-	n.beginTransfer(Handoff{CatchUpTimeout: timeout / 2, MaxPause: min(timeout/2, defaultMaxPause)}, target)
+	n.transfer = transfer{status: HandoffStatus{
+		Phase: HandoffAborted, From: n.cfg.Self.ID, Target: NoReplica, To: None, FromEpoch: n.state.Epoch, Message: refusal,
+	}}
+	n.becomeResigned(n.leader.successors(n, nil))
 }
 
 // maybeStop lets the process exit: an observer, a follower or a sole voter at once; a former leader when its last parked
@@ -316,6 +319,10 @@ func (n *Node) maybeStop() {
 		case n.transfer.status.Phase == HandoffResigned && n.transfer.status.From == n.cfg.Self.ID && n.role == Follower:
 			return
 		}
+	}
+	if n.role == Leader && len(n.leader.set) > 1 {
+		n.becomeResigned(n.leader.successors(n, nil)) // out of time, but not without a word
+		n.sendEnd()
 	}
 	n.proposals.failAll(n)
 	n.shutdown = Never

@@ -51,8 +51,13 @@ func (h *voterHistory) truncate(end int64) {
 	h.versions = slices.DeleteFunc(h.versions, func(v versionAt) bool { return v.offset >= end })
 }
 
+// current is the set in force. Static voters count at kraft.version 0 only: their entries have no directory id, so from
+// version 1 on they would make a voter of a replica that lost its disk.
 func (h *voterHistory) current() VoterSet {
 	if len(h.sets) == 0 {
+		if h.version() > 0 {
+			return nil
+		}
 		return h.static
 	}
 	return h.sets[len(h.sets)-1].set

@@ -64,9 +64,8 @@ type leaderState struct {
 }
 
 func newLeaderState(n *Node, epochStart int64) *leaderState {
-	l := &leaderState{epochStart: epochStart, groupStart: epochStart, begin: n.now, reserveRetry: n.now}
+	l := &leaderState{epochStart: epochStart, groupStart: epochStart, begin: n.now, reserveRetry: n.now, checkQuorum: Never}
 	l.track(n)
-	l.resetCheckQuorum(n)
 	return l
 }
 
@@ -86,6 +85,9 @@ func (l *leaderState) track(n *Node) {
 		}
 	}
 	l.values = make([]int64, len(l.set))
+	if l.checkQuorum == Never {
+		l.resetCheckQuorum(n) // a sole voter may have got company
+	}
 }
 
 // voterIndex finds a voter by key; an entry without a directory id matches by id alone.
