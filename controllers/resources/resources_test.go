@@ -75,7 +75,7 @@ func objects(t *testing.T, mq *v1alpha1.MetadataQuorum) []Object {
 	return objs
 }
 
-// TestGolden: custom resource in, objects out. UPDATE=1 go test writes the objects anew.
+// TestGolden: custom resource in, objects out. REWRITE=1 go test writes the objects anew.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -101,7 +101,7 @@ func TestGolden(t *testing.T) {
 			if again := marshal(t, objects(t, mq)); !bytes.Equal(got, again) {
 				t.Error("the same resource gives other objects the second time")
 			}
-			if os.Getenv("UPDATE") != "" {
+			if os.Getenv("REWRITE") != "" {
 				archive.Files = []txtar.File{{Name: "spec.yaml", Data: spec}, {Name: "objects.yaml", Data: got}}
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 					t.Fatal(err)
