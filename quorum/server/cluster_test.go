@@ -35,6 +35,8 @@ type cluster struct {
 	t       testing.TB
 	members []*testMember
 	voters  raft.VoterSet
+	static  bool   // controller.quorum.voters and kraft.version 0
+	topic   string // topic.name; empty: Kafka's
 }
 
 // testMember is a process played by a goroutine.
@@ -56,6 +58,13 @@ type testMember struct {
 func newCluster(t testing.TB, voters, observers int, extra ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
+	c.form(voters, observers, extra...)
+	return c
+}
+
+func (c *cluster) form(voters, observers int, extra ...string) {
+	t := c.t
+	t.Helper()
 	dir := t.TempDir()
 	var set []raft.Voter
 	for i := range voters + observers {
@@ -81,8 +90,11 @@ func newCluster(t testing.TB, voters, observers int, extra ...string) *cluster {
 	}
 	c.voters, _ = raft.NewVoterSet(set...)
 	for i, m := range c.members {
-		o := storage.FormatOptions{ClusterID: testCluster, NodeID: m.id, KRaftVersion: 1}
-		if i < voters {
+		o := storage.FormatOptions{ClusterID: testCluster, NodeID: m.id, KRaftVersion: 1, Topic: c.topic}
+		switch {
+		case c.static:
+			o.KRaftVersion = 0
+		case i < voters:
 			o.InitialVoters = c.voters
 		}
 		if err := storage.Format(vfs.OS, m.dir, o); err != nil {
@@ -93,7 +105,6 @@ func newCluster(t testing.TB, voters, observers int, extra ...string) *cluster {
 		c.start(m)
 	}
 	t.Cleanup(c.close)
-	return c
 }
 
 func (c *cluster) close() {
@@ -118,8 +129,20 @@ func (c *cluster) properties(m *testMember) string {
 	for _, other := range c.members[:len(c.voters)] {
 		bootstrap = append(bootstrap, other.listeners[config.Controller])
 	}
-	return fmt.Sprintf("node.id=%d\nlisteners=%s\ncontroller.quorum.bootstrap.servers=%s\nlog.dirs=%s\nobserver.only=%v\nbroker.rack=rack-%d\n%s\n",
-		m.id, strings.Join(listeners, ","), strings.Join(bootstrap, ","), m.dir, m.id >= 1000, m.id, m.extra)
+	extra := m.extra
+	if c.topic != "" {
+		extra += "\ntopic.name=" + c.topic
+	}
+	key, value := "controller.quorum.bootstrap.servers", strings.Join(bootstrap, ",")
+	if c.static {
+		key, bootstrap = "controller.quorum.voters", nil
+		for _, other := range c.members[:len(c.voters)] {
+			bootstrap = append(bootstrap, fmt.Sprintf("%d@%s", other.id, other.listeners[config.Controller]))
+		}
+		value = strings.Join(bootstrap, ",")
+	}
+	return fmt.Sprintf("node.id=%d\nlisteners=%s\n%s=%s\nlog.dirs=%s\nobserver.only=%v\nbroker.rack=rack-%d\n%s\n",
+		m.id, strings.Join(listeners, ","), key, value, m.dir, m.id >= 1000, m.id, extra)
 }
 
 func (c *cluster) start(m *testMember) {
