@@ -7,7 +7,6 @@ package client
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +17,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/transport"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
 // DialFunc connects to an address, as net.Dialer.DialContext does.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+type DialFunc = transport.DialFunc
 
 // Client asks members. The zero value is ready.
 type Client struct {
@@ -35,7 +35,6 @@ const (
 	defaultTimeout = 3 * time.Second
 	defaultTopic   = "__cluster_metadata"
 	retryAfter     = 100 * time.Millisecond
-	maxFrame       = 64 << 20
 	clientID       = "quorum"
 )
 
@@ -80,7 +79,9 @@ func (c *Client) with(ctx context.Context, address string, f func(*conn) error) 
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	k := &conn{Conn: nc, in: bufio.NewReader(nc)}
-	if err = k.handshake(); err == nil {
+	if k.versions, err = transport.Handshake(nc, k.in, clientID); err != nil {
+		err = fmt.Errorf("%w: is it a listener that speaks Kafka's protocol?", plainEOF(err))
+	} else {
 		err = f(k)
 	}
 	if err != nil && ctx.Err() != nil {
@@ -97,44 +98,15 @@ func short(address string, err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("%s: %w", address, op.Err)
 	}
+	return fmt.Errorf("%s: %w", address, plainEOF(err))
+}
+
+// plainEOF says what an EOF is to people.
+func plainEOF(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: the connection was closed: is it a listener that speaks Kafka's protocol?", address)
+		return errors.New("the connection was closed")
 	}
-	return fmt.Errorf("%s: %w", address, err)
-}
-
-func (k *conn) handshake() error {
-	codec := wire.Codec{ClientID: clientID}
-	version := wire.HandshakeVersion
-	for {
-		if _, err := k.Write(codec.EncodeApiVersions(version, 0)); err != nil {
-			return err
-		}
-		frame, err := k.read()
-		if err != nil {
-			return err
-		}
-		k.versions, err = wire.DecodeApiVersions(version, frame)
-		if older, ok := errors.AsType[*wire.TooHighError](err); ok && older.Max < version {
-			version = max(older.Max, 0)
-			continue
-		}
-		return err
-	}
-}
-
-func (k *conn) read() ([]byte, error) {
-	var prefix [4]byte
-	if _, err := io.ReadFull(k.in, prefix[:]); err != nil {
-		return nil, err
-	}
-	size := int32(binary.BigEndian.Uint32(prefix[:]))
-	if size < 4 || size > maxFrame {
-		return nil, fmt.Errorf("an answer of %d bytes was announced: is it a listener that speaks Kafka's protocol?", size)
-	}
-	frame := make([]byte, size)
-	_, err := io.ReadFull(k.in, frame)
-	return frame, err
+	return err
 }
 
 // request sends req in the newest version both sides speak, not below lowest, and reads the answer into resp.
@@ -149,7 +121,7 @@ func (k *conn) request(req kmsg.Request, lowest int16, resp kmsg.Response) error
 	if _, err := k.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)).AppendRequest(nil, req, k.next)); err != nil {
 		return err
 	}
-	frame, err := k.read()
+	frame, err := transport.ReadFrame(k.in)
 	if err != nil {
 		return err
 	}

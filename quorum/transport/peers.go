@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -16,9 +15,6 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
-
-// DialFunc connects to an address, as net.Dialer.DialContext does.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Reply is what became of a request: its Outcome for the core and what came beside it.
 type Reply struct {
@@ -31,9 +27,6 @@ type Reply struct {
 // maxQueued bounds the requests that wait for one destination to be connected. The core has one or two in flight; what
 // is over the bound is dropped, and the core's own timeout tells it.
 const maxQueued = 64
-
-// maxFrame bounds responses. The largest is a Fetch with a batch of 8 MiB beyond the bytes asked for.
-const maxFrame = 64 << 20
 
 // Peers sends the core's requests to other members. It keeps one connection to each destination, made when first
 // needed. When the other side ends it, it is made anew once: that tells a dead process from a cut connection, which is
@@ -264,7 +257,7 @@ func (w *peer) connect(ctx context.Context) (*conn, error) {
 	tune(nc)
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	c := &conn{peer: w, net: nc, in: bufio.NewReaderSize(nc, 16<<10), ended: make(chan struct{})}
-	c.versions, err = handshake(w.owner.Codec, nc, c.in)
+	c.versions, err = Handshake(nc, c.in, w.owner.Codec.ClientID)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -274,38 +267,6 @@ func (w *peer) connect(ctx context.Context) (*conn, error) {
 	}
 	w.owner.wg.Go(c.read)
 	return c, nil
-}
-
-// handshake asks what the peer speaks, twice if it is older than us.
-func handshake(codec *wire.Codec, nc net.Conn, in *bufio.Reader) (wire.Versions, error) {
-	version := wire.HandshakeVersion
-	for {
-		if _, err := nc.Write(codec.EncodeApiVersions(version, 0)); err != nil {
-			return wire.Versions{}, err
-		}
-		frame, err := readResponse(in)
-		if err != nil {
-			return wire.Versions{}, err
-		}
-		v, err := wire.DecodeApiVersions(version, frame)
-		if older, ok := errors.AsType[*wire.TooHighError](err); ok && older.Max < version {
-			version = max(older.Max, 0)
-			continue
-		}
-		return v, err
-	}
-}
-
-func readResponse(in *bufio.Reader) ([]byte, error) {
-	size, err := frameSize(in, maxFrame)
-	if err != nil {
-		return nil, err
-	}
-	frame := make([]byte, size)
-	if _, err := io.ReadFull(in, frame); err != nil {
-		return nil, noEOF(err)
-	}
-	return frame, nil
 }
 
 // conn is one connection to a peer. Responses come in the order of the requests.
@@ -378,7 +339,7 @@ func (c *conn) read() {
 
 func (c *conn) responses() error {
 	for {
-		frame, err := readResponse(c.in)
+		frame, err := ReadFrame(c.in)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ type Inbound struct {
 }
 
 // Reply sends a whole frame, length prefix included, once all earlier requests of the connection are answered. It does
-// not block. The bytes must not change any more.
+// not block. The slice is used up and its bytes must not change any more.
 func (in *Inbound) Reply(frame [][]byte) {
 	in.reply = frame
 	close(in.done) // panics if the request is answered twice
