@@ -16,14 +16,32 @@ type history struct {
 	floor      int64
 	operations []porcupine.Operation
 	open       []*appendOp // without an outcome
-	unknown    int         // histories that porcupine gave up on
+	numbers    map[string]int
+	unknown    int // histories that porcupine gave up on
 }
 
-// operation is one put or get of one key.
+// operation is one put or get of one key. Values stand for themselves by number: comparing them is most of the checker's
+// work.
 type operation struct {
 	put   bool
 	key   string
-	value string
+	value int
+}
+
+// number is the same for the same value, and 0 for none.
+func (h *history) number(value string) int {
+	if value == "" {
+		return 0
+	}
+	n, ok := h.numbers[value]
+	if !ok {
+		if h.numbers == nil {
+			h.numbers = map[string]int{}
+		}
+		n = len(h.numbers) + 1
+		h.numbers[value] = n
+	}
+	return n
 }
 
 func (h *history) began(op *appendOp) { h.open = append(h.open, op) }
@@ -42,7 +60,7 @@ func (h *history) put(op *appendOp, returned int64) {
 	for i, key := range op.keys {
 		if !slices.Contains(op.keys[i+1:], key) {
 			h.operations = append(h.operations, porcupine.Operation{
-				ClientId: op.client, Input: operation{put: true, key: key, value: op.values[i]}, Call: int64(op.called), Return: returned,
+				ClientId: op.client, Input: operation{put: true, key: key, value: h.number(op.values[i])}, Call: int64(op.called), Return: returned,
 			})
 		}
 	}
@@ -57,19 +75,19 @@ func (h *history) barrier(w *world, op *readOp) {
 
 func (h *history) read(c *client, op *readOp, value string) {
 	h.operations = append(h.operations, porcupine.Operation{
-		ClientId: c.id, Input: operation{key: op.key}, Output: value, Call: int64(op.called), Return: int64(c.w.now),
+		ClientId: c.id, Input: operation{key: op.key}, Output: h.number(value), Call: int64(op.called), Return: int64(c.w.now),
 	})
 }
 
 // register is the model: each key holds the value that was put last.
 var register = porcupine.Model{
-	Init: func() any { return "" },
+	Init: func() any { return 0 },
 	Step: func(state, input, output any) (bool, any) {
 		op := input.(operation)
 		if op.put {
 			return true, op.value
 		}
-		return output.(string) == state.(string), state
+		return output.(int) == state.(int), state
 	},
 }
 

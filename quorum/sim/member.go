@@ -42,7 +42,8 @@ type member struct {
 	replica  *replica.Replica
 	clock    clock
 	tickAt   time.Duration
-	ticks    int // in a row at one instant
+	ticks    int // of this second
+	allTicks int // of all processes
 	peers    []*caller
 	requests map[raft.RequestID]*exchange
 	lastID   raft.RequestID
@@ -262,6 +263,7 @@ func (m *member) schedule() {
 
 // countTick finds timers that expire without effect (PR-20).
 func (m *member) countTick(at time.Duration) {
+	m.allTicks++
 	if second := at / time.Second; second != m.seen.second {
 		m.seen.second, m.ticks = second, 0
 	}

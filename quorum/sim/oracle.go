@@ -142,6 +142,9 @@ func (o *oracle) look(m *member) {
 	if s.role == raft.Leader && (before.role != raft.Leader || before.epoch != s.epoch) {
 		o.elected(m)
 	}
+	if s.role == raft.Leader && s.highWatermark != raft.Unknown && s.highWatermark <= st.EpochStart {
+		o.w.violate("MajorityReachedHighWatermark", "node %d, new leader of epoch %d, shows high watermark %d before its epoch's first record at %d has committed", m.id, s.epoch, s.highWatermark, st.EpochStart)
+	}
 	o.lookAtLog(m, &st)
 	o.lookAtHighWatermark(m, before)
 }

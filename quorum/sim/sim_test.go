@@ -93,11 +93,17 @@ type tally struct {
 	counts  counts
 }
 
-// run runs a seed. If it fails, it is run again to be told.
+// run runs a seed.
 func (s *tally) run(t *testing.T, seed uint64) {
 	t.Helper()
+	s.runPlan(t, draw(seed))
+}
+
+// runPlan runs a plan. If it fails, it is run again to be told.
+func (s *tally) runPlan(t *testing.T, p plan) {
+	t.Helper()
 	start := time.Now() //nolint:forbidigo // how fast the simulation is
-	w := newWorld(draw(seed), nil, nil)
+	w := newWorld(p, nil, nil)
 	v := w.run()
 	s.seeds++
 	s.events += w.events
@@ -109,9 +115,9 @@ func (s *tally) run(t *testing.T, seed uint64) {
 		return
 	}
 	var trace bytes.Buffer
-	newWorld(draw(seed), nil, newTrace(&trace)).run()
+	newWorld(p, nil, newTrace(&trace)).run()
 	t.Fatalf("%v\n%v\n%s%s\nrepeat: go test ./quorum/sim -run TestSimulation -seed=%d -v\n   or : make sim SEED=%d",
-		v, w.plan, traceHead, lastLines(trace.Bytes(), 60), seed, seed)
+		v, w.plan, traceHead, lastLines(trace.Bytes(), 60), p.seed, p.seed)
 }
 
 func (s *tally) String() string {

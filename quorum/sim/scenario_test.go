@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+)
+
+// The scenarios below are public bug reports replayed by hand; all of them run with the oracle watching.
+
+// PR-01 (KAFKA-15489): a leader that is cut off from its majority stops acting as one, and acknowledges nothing.
+func TestPR01LeaderCutOffFromItsMajorityStepsDown(t *testing.T) {
+	w := settled(t, quiet(1, 3))
+	old := w.leader()
+	epoch, at := old.seen.epoch, w.now
+	w.isolates(old, true, true, time.Minute)
+	w.until(at + 50*time.Millisecond)
+	committed := old.seen.highWatermark
+	w.untilIs(at+4*time.Second, func() bool { return old.seen.role != raft.Leader })
+	w.holds(t)
+	if took := w.now - at; old.seen.role == raft.Leader || took > 3100*time.Millisecond {
+		t.Errorf("cut off for %v, the leader is a %v; want it to leave within 3s", took, old.seen.role)
+	}
+	if old.seen.highWatermark > committed {
+		t.Errorf("cut off, it moved its high watermark from %d to %d", committed, old.seen.highWatermark)
+	}
+	w.untilIs(at+5*time.Second, func() bool { l := w.leader(); return l != nil && l != old })
+	w.holds(t)
+	if l := w.leader(); l == nil || l == old || l.seen.epoch <= epoch {
+		t.Errorf("5s later nobody else leads: %s", w.situation())
+	}
+}
+
+// PR-05 (KAFKA-10527, KAFKA-17333): a leader that crashed does not go on in its old epoch, nor serve anything.
+func TestPR05RestartedLeaderIsResigned(t *testing.T) {
+	w := settled(t, quiet(5, 3))
+	old := w.leader()
+	epoch := old.seen.epoch
+	for _, m := range w.members {
+		m.die(m == old)
+	}
+	old.start()
+	if old.seen.role != raft.Resigned || old.seen.epoch != epoch {
+		t.Fatalf("the old leader of epoch %d restarts as %v of epoch %d, want Resigned of the same", epoch, old.seen.role, old.seen.epoch)
+	}
+	w.until(w.now + 5*time.Second)
+	w.holds(t)
+	if old.seen.role == raft.Leader {
+		t.Fatalf("alone it leads epoch %d", old.seen.epoch)
+	}
+	for _, m := range w.members {
+		m.start()
+	}
+	w.untilIs(w.now+10*time.Second, w.followed)
+	w.holds(t)
+	if l := w.leader(); l == nil || l.seen.epoch <= epoch {
+		t.Errorf("no leader of a later epoch than %d: %s", epoch, w.situation())
+	}
+}
+
+// PR-06 (KAFKA-10677): what the followers wait for in Fetch does not delay the election after a resignation.
+func TestPR06ParkedFetchesDoNotDelayTheNextElection(t *testing.T) {
+	p := quiet(6, 3)
+	p.operations = 5 // idle soon: both followers are parked
+	w := settled(t, p)
+	w.until(w.now + 3*time.Second)
+	old, at := w.leader(), w.now
+	old.gracefulStop(time.Minute)
+	w.untilIs(at+time.Second, func() bool { l := w.leader(); return l != nil && l != old })
+	w.holds(t)
+	if took := w.now - at; took > 100*time.Millisecond {
+		t.Errorf("the next leader took %v, want less than 100ms", took)
+	}
+}
+
+// PR-08 (KAFKA-18345): voters that start at once on slow links do not collide for ever.
+func TestPR08ElectionsEnd(t *testing.T) {
+	worst := raft.Epoch(0)
+	seeds := 200
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range uint64(seeds) {
+		p := quiet(800+seed, 3+2*int(seed%2))
+		p.delayMin, p.delayMean, p.clients = 50*time.Millisecond, 100*time.Microsecond, 1
+		w := newWorld(p, nil, nil)
+		for _, m := range w.members {
+			m.format()
+			m.start()
+		}
+		w.untilIs(20*time.Second, w.followed)
+		w.holds(t)
+		l := w.leader()
+		if l == nil {
+			t.Fatalf("seed %d: nobody leads after 20s: %s", p.seed, w.situation())
+		}
+		worst = max(worst, l.seen.epoch)
+	}
+	if t.Logf("the worst of %d starts took %d epochs", seeds, worst); worst > 6 {
+		t.Errorf("a leader took %d epochs, want at most 6", worst)
+	}
+}
+
+// PR-09 (KIP-996): a follower that was cut off and comes back, again and again, disturbs nobody.
+func TestPR09ReturningFollowerDoesNotDisturb(t *testing.T) {
+	p := quiet(9, 3)
+	p.operations, p.think, p.clients = 1<<30, time.Second, 1
+	w := settled(t, p)
+	leader, epoch := w.leader(), w.leader().seen.epoch
+	m := w.follower()
+	for range 20 {
+		w.isolates(m, true, true, time.Minute)
+		w.until(w.now + time.Minute)
+		if m.seen.epoch > epoch {
+			t.Fatalf("cut off, it went to epoch %d; the quorum's is %d", m.seen.epoch, epoch)
+		}
+		w.net.heal(func(int) bool { return true })
+		w.until(w.now + 5*time.Second)
+		w.holds(t)
+		if leader.seen.role != raft.Leader || leader.seen.epoch != epoch || m.seen.leader != leader.id {
+			t.Fatalf("its return disturbed epoch %d of node %d: %s", epoch, leader.id, w.situation())
+		}
+	}
+}
+
+// PR-11 (hashicorp/raft 605): a leader that resigned unheard, with one voter dead, leads again or is replaced soon.
+func TestPR11UnheardResignationEndsSoon(t *testing.T) {
+	w := settled(t, quiet(11, 3))
+	old := w.leader()
+	w.follower().die(true)
+	at := w.now
+	for _, o := range w.members {
+		w.net.cut(old.host, o.host, 1500*time.Millisecond) // its EndQuorumEpoch gets lost
+	}
+	old.gracefulStop(0)
+	epoch := old.seen.epoch
+	w.untilIs(at+10*time.Second, func() bool { l := w.leader(); return l != nil && l.seen.epoch > epoch })
+	w.holds(t)
+	// It resigns when its time to converge is over, half of what a stop may take; then it is restarted.
+	if limit := stopTimeout + 2*w.plan.fetchTimeout + w.plan.electionTimeout; w.now-at > limit {
+		t.Errorf("a leader came after %v, want %v at most: %s", w.now-at, limit, w.situation())
+	}
+}
+
+// PR-13 (KAFKA-10533, KAFKA-17332): power is cut from everybody, over and over; what was acknowledged stays.
+func TestPR13PowerCutsLoseNothing(t *testing.T) {
+	seeds := 60
+	if testing.Short() {
+		seeds = 5
+	}
+	var total tally
+	for seed := range uint64(seeds) {
+		p := draw(1300 + seed)
+		p.chaos, p.down = 8*time.Second, 20*time.Millisecond
+		p.delayMean, p.loss = time.Millisecond, 0
+		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+		p.every = [faultKinds]time.Duration{}
+		p.every[powerCutAll], p.every[powerCut] = 800*time.Millisecond, 300*time.Millisecond
+		total.runPlan(t, p)
+	}
+	t.Log(total.String())
+}
+
+// PR-20 (KAFKA-17751, KAFKA-19605): nobody is busy with doing nothing.
+func TestPR20NobodySpins(t *testing.T) {
+	idle := func(w *world, role raft.Role, m *member) {
+		t.Helper()
+		before, from := m.allTicks, w.now
+		w.until(w.now + time.Minute)
+		w.holds(t)
+		if rate := float64(m.allTicks-before) / (w.now - from).Seconds(); rate >= 50 {
+			t.Errorf("node %d, a %v, now %v: %.0f ticks a second, want less than 50", m.id, role, m.seen.role, rate)
+		}
+	}
+	p := quiet(20, 3)
+	p.observers, p.operations = 1, 5
+	w := settled(t, p)
+	w.until(w.now + 2*time.Second)
+	observer := w.members[3]
+	idle(w, raft.Leader, w.leader())
+	idle(w, raft.Follower, w.follower())
+	idle(w, raft.Follower, observer)
+
+	old, kept := w.leader(), w.follower()
+	for _, m := range w.members {
+		if m.voter && m != kept {
+			m.die(m.host%2 == 0)
+		}
+	}
+	idle(w, raft.Prospective, kept)
+	idle(w, raft.Follower, observer)
+	kept.die(true)
+	idle(w, raft.Unattached, observer)
+	old.start() // Resigned, and alone
+	idle(w, raft.Resigned, old)
+}
+
+// PR-22: a node that can send but not receive raises no epoch; a leader that is so resigns.
+func TestPR22DeafNodes(t *testing.T) {
+	w := settled(t, quiet(22, 3))
+	leader, epoch := w.leader(), w.leader().seen.epoch
+	w.isolates(w.follower(), true, false, time.Minute)
+	w.until(w.now + time.Minute)
+	w.holds(t)
+	if leader.seen.role != raft.Leader || leader.seen.epoch != epoch {
+		t.Fatalf("a deaf follower has ended epoch %d: %s", epoch, w.situation())
+	}
+	w.net.heal(func(int) bool { return true })
+	w.until(w.now + 5*time.Second)
+
+	at := w.now
+	w.isolates(leader, true, false, time.Minute)
+	w.untilIs(at+10*time.Second, func() bool { l := w.leader(); return l != nil && l != leader })
+	w.holds(t)
+	if l := w.leader(); l == nil || l == leader || l.seen.epoch > epoch+2 || w.now-at > 6*time.Second {
+		t.Errorf("%v after the leader of epoch %d went deaf: %s", w.now-at, epoch, w.situation())
+	}
+}
+
+// PR-23: A sees B, B sees C, A and C do not see each other; C leads. Nothing happens, for ten minutes.
+func TestPR23ChainPartitionChangesNothing(t *testing.T) {
+	p := quiet(23, 3)
+	p.operations, p.think, p.loss = 1<<30, 300*time.Millisecond, 0.05
+	w := settled(t, p)
+	c, epoch := w.leader(), w.leader().seen.epoch
+	a := w.follower()
+	w.net.cut(a.host, c.host, 10*time.Minute)
+	w.net.cut(c.host, a.host, 10*time.Minute)
+	for range 60 {
+		before := w.counts.acked
+		w.until(w.now + 10*time.Second)
+		w.holds(t)
+		if c.seen.role != raft.Leader || c.seen.epoch != epoch {
+			t.Fatalf("epoch %d of node %d has ended: %s", epoch, c.id, w.situation())
+		}
+		if w.counts.acked == before {
+			t.Fatalf("no append was acknowledged within 10s: %s", w.situation())
+		}
+	}
+	if !w.untilIs(w.now+5*time.Second, w.followed) {
+		t.Errorf("not whole 5s after healing: %s", w.situation())
+	}
+}
+
+// PR-34: restarts of followers, gentle or not, move the lead to nobody.
+func TestPR34FollowerRestartsKeepTheLeader(t *testing.T) {
+	p := quiet(34, 3)
+	p.operations, p.think = 1<<30, 100*time.Millisecond
+	w := settled(t, p)
+	leader, epoch := w.leader(), w.leader().seen.epoch
+	restarts := 100
+	if testing.Short() {
+		restarts = 10
+	}
+	d := newDice(34, "restarts")
+	for i := range restarts {
+		m := w.follower()
+		down := d.between(10*time.Millisecond, 3*time.Second)
+		switch i % 3 {
+		case 0:
+			m.gracefulStop(down)
+		default:
+			m.die(i%3 == 1)
+			w.in(down, m.start)
+		}
+		w.until(w.now + down)
+		w.untilIs(w.now+5*time.Second, w.followed)
+		w.holds(t)
+		if leader.seen.role != raft.Leader || leader.seen.epoch != epoch {
+			t.Fatalf("restart %d of node %d has ended epoch %d of node %d: %s", i, m.id, epoch, leader.id, w.situation())
+		}
+	}
+	w.history.check(w)
+	w.holds(t)
+}
