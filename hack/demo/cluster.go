@@ -230,7 +230,9 @@ func (d *demo) dialer(ctx context.Context) (func(ctx context.Context, network, a
 		}
 		addresses, err := resolver.LookupHost(ctx, host)
 		if err != nil {
-			return nil, err
+			// Not a net.DNSError: franz-go gives up on a name that is not found, but here it
+			// belongs to a Pod that is not there yet.
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New(err.Error())}
 		}
 		return plain.DialContext(ctx, network, net.JoinHostPort(addresses[0], port))
 	}, nil

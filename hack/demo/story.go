@@ -34,7 +34,7 @@ func (d *demo) install(ctx context.Context) (string, error) {
 	if err := d.kubectl(ctx, "delete", "namespace", namespace, operatorNamespace, "--ignore-not-found", "--wait", "--timeout=120s"); err != nil {
 		return "", err
 	}
-	if err := d.kubectl(ctx, "apply", "-k", d.operator); err != nil {
+	if err := d.kubectl(ctx, "apply", "--server-side", "-k", d.operator); err != nil {
 		return "", err
 	}
 	if err := d.kubectl(ctx, "-n", operatorNamespace, "rollout", "status", "deployment/"+operatorDeployment, "--timeout=120s"); err != nil {

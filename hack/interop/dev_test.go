@@ -26,7 +26,7 @@ func startDev(t *testing.T) dev {
 	d := dev{dir: filepath.Join(t.TempDir(), "dev")}
 	p := quorum().start(t, "dev", "dev", "--voters", "3", "--observers", "1", "--dir", d.dir)
 	address := `((?:127\.0\.0\.\d+:\d+,?)+)`
-	client, controller := regexp.MustCompile(`--bootstrap `+address), regexp.MustCompile(`--bootstrap-controller `+address)
+	client, controller := regexp.MustCompile(`(?m)^ *CLIENT +`+address), regexp.MustCompile(`(?m)^ *CONTROLLER +`+address)
 	eventually(t, 20*time.Second, func() string {
 		text := p.text()
 		if m := client.FindStringSubmatch(text); m != nil {
@@ -64,24 +64,22 @@ func TestKafkaMetadataQuorumDescribesAQuorumOfOurs(t *testing.T) {
 	tool := kafka(t, "org.apache.kafka.tools.MetadataQuorumCommand")
 	d := startDev(t)
 	want := d.describe(t)
-	for flag, address := range map[string]string{"--bootstrap-controller": d.controller, "--bootstrap-server": d.bootstrap} {
-		status := tool.output(t, flag, address, "describe", "--status")
-		for _, line := range []string{
-			fmt.Sprintf(`(?m)^LeaderId:\s+%d$`, want.LeaderID),
-			fmt.Sprintf(`(?m)^LeaderEpoch:\s+%d$`, want.LeaderEpoch),
-			`(?m)^HighWatermark:\s+[1-9]\d*$`,
-			`(?m)^CurrentVoters:.*"id": ?0.*"id": ?1.*"id": ?2`,
-			`(?m)^CurrentObservers:.*"id": ?1000`,
-		} {
-			if !regexp.MustCompile(line).MatchString(status) {
-				t.Errorf("kafka-metadata-quorum %s describe --status has no line %s:\n%s", flag, line, status)
-			}
+	status := tool.output(t, "--bootstrap-controller", d.controller, "describe", "--status")
+	for _, line := range []string{
+		fmt.Sprintf(`(?m)^LeaderId:\s+%d$`, want.LeaderID),
+		fmt.Sprintf(`(?m)^LeaderEpoch:\s+%d$`, want.LeaderEpoch),
+		`(?m)^HighWatermark:\s+[1-9]\d*$`,
+		`(?m)^CurrentVoters:.*"id": ?0.*"id": ?1.*"id": ?2`,
+		`(?m)^CurrentObservers:.*"id": ?1000`,
+	} {
+		if !regexp.MustCompile(line).MatchString(status) {
+			t.Errorf("kafka-metadata-quorum describe --status has no line %s:\n%s", line, status)
 		}
-		replication := tool.output(t, flag, address, "describe", "--replication")
-		for role, n := range map[string]int{"Leader": 1, "Follower": 2, "Observer": 1} {
-			if got := len(regexp.MustCompile(`(?m)\b`+role+`\s*$`).FindAllString(replication, -1)); got != n {
-				t.Errorf("kafka-metadata-quorum %s describe --replication shows %d × %s, want %d:\n%s", flag, got, role, n, replication)
-			}
+	}
+	replication := tool.output(t, "--bootstrap-controller", d.controller, "describe", "--replication")
+	for role, n := range map[string]int{"Leader": 1, "Follower": 2, "Observer": 1} {
+		if got := len(regexp.MustCompile(`(?m)\b`+role+`\s*$`).FindAllString(replication, -1)); got != n {
+			t.Errorf("kafka-metadata-quorum describe --replication shows %d × %s, want %d:\n%s", got, role, n, replication)
 		}
 	}
 }
