@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,6 +68,30 @@ func TestMetricsSpeakPrometheus(t *testing.T) {
 	}
 	if got := c.metric(leader, "kafka_server_raft_metrics_number_of_observers"); got != 1 {
 		t.Errorf("%v observers", got)
+	}
+}
+
+// docs/metrics.md names every family.
+func TestMetricsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, 1)
+	c.append(c.client(), keyed("k", "v"))
+	c.leader()
+	for _, m := range c.members {
+		r, err := httpClient.Get("http://" + m.listeners[config.Health] + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		for line := range strings.Lines(string(body)) {
+			if head := typeLine.FindStringSubmatch(strings.TrimSpace(line)); head != nil && !strings.Contains(string(text), "| `"+head[1]+"` | "+head[2]+" |") {
+				t.Errorf("docs/metrics.md does not have %s, a %s", head[1], head[2])
+			}
+		}
 	}
 }
 
