@@ -135,3 +135,11 @@ func BenchmarkStep(b *testing.B) {
 		n.Advance()
 	}
 }
+
+func BenchmarkStatus(b *testing.B) {
+	_, n := leaderOf(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		n.Status()
+	}
+}

@@ -108,7 +108,8 @@ func (r Role) String() string {
 	return [...]string{"Unattached", "Prospective", "Candidate", "Leader", "Follower", "Resigned"}[r]
 }
 
-// Status is a read-only view for humans, metrics and the driver. It shares nothing with the Node.
+// Status is a read-only view for humans, metrics and the driver. It stays as it is when the Node goes on: what it shares
+// (voter sets, endpoints) is never changed once built.
 type Status struct {
 	Role            Role
 	Self            ReplicaKey

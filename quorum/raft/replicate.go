@@ -1,9 +1,6 @@
 package raft
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // progress is what the leader knows of one replica.
 type progress struct {
@@ -421,33 +418,32 @@ func (n *Node) describe() DescribeQuorumResponse {
 	if n.role != Leader {
 		return DescribeQuorumResponse{Error: NotLeaderOrFollower, Leader: None, Epoch: n.state.Epoch, HighWatermark: Unknown}
 	}
-	voters, observers := n.leader.describe(n)
+	replicas, voters := n.leader.describe(n)
 	return DescribeQuorumResponse{
 		Leader: n.cfg.Self.ID, Epoch: n.state.Epoch, HighWatermark: n.highWatermark,
-		Voters: voters, Observers: observers, Nodes: slices.Clone(n.leader.set),
+		Voters: replicas[:voters:voters], Observers: replicas[voters:], Nodes: slices.Clone(n.leader.set),
 	}
 }
 
-func (l *leaderState) describe(n *Node) (voters, observers []ReplicaProgress) {
-	view := func(p *progress) ReplicaProgress {
-		if p.key.ID == n.cfg.Self.ID {
-			return ReplicaProgress{Key: n.cfg.Self, LogEnd: n.log.end, LastFetch: n.now, LastCaughtUp: n.now}
-		}
-		return ReplicaProgress{Key: p.key, LogEnd: p.end, LastFetch: p.lastFetch, LastCaughtUp: p.lastCaughtUp, BelowReserve: p.belowReserve}
-	}
+// describe lists the replicas: the voters, whose number it returns, then the observers by key.
+func (l *leaderState) describe(n *Node) (replicas []ReplicaProgress, voters int) {
+	replicas = make([]ReplicaProgress, 0, len(l.voters)+len(l.observers))
 	for i := range l.voters {
-		voters = append(voters, view(&l.voters[i]))
+		replicas = append(replicas, l.voters[i].describe(n))
 	}
+	voters = len(replicas)
 	for i := range l.observers {
 		if n.now < l.observers[i].lastFetch.Add(observerSession) {
-			observers = append(observers, view(&l.observers[i]))
+			replicas = append(replicas, l.observers[i].describe(n))
 		}
 	}
-	slices.SortFunc(observers, func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
-	return voters, observers
+	slices.SortFunc(replicas[voters:], func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
+	return replicas, voters
 }
 
-// caughtUpRecently reports whether a voter may be handed the lead: it fetches, and it had the whole log not long ago.
-func (p *progress) caughtUpRecently(now Instant, within time.Duration) bool {
-	return p.lastCaughtUp != Instant(Unknown) && now < p.lastCaughtUp.Add(within)
+func (p *progress) describe(n *Node) ReplicaProgress {
+	if p.key.ID == n.cfg.Self.ID {
+		return ReplicaProgress{Key: n.cfg.Self, LogEnd: n.log.end, LastFetch: n.now, LastCaughtUp: n.now, BelowReserve: n.belowReserve}
+	}
+	return ReplicaProgress{Key: p.key, LogEnd: p.end, LastFetch: p.lastFetch, LastCaughtUp: p.lastCaughtUp, BelowReserve: p.belowReserve}
 }

@@ -1,15 +1,14 @@
 package raft
 
-import "slices"
-
-// Status returns a copy of what humans, metrics and the driver may want to know.
+// Status returns what humans, metrics and the driver may want to know. It is cheap enough for every step: voter sets and
+// endpoints are never changed once built, so it shares them.
 func (n *Node) Status() Status {
 	s := Status{
 		Role: n.role, Self: n.cfg.Self, IsVoter: n.isVoter, Election: n.state,
-		Leader: n.state.Leader, LeaderEndpoints: slices.Clone(n.knownEndpoints()),
+		Leader: n.state.Leader, LeaderEndpoints: n.knownEndpoints(),
 		LogStart: n.log.start, LogEnd: n.log.position(), FlushedEnd: n.flushed,
 		HighWatermark: n.highWatermark, EpochStart: Unknown,
-		Voters: slices.Clone(n.voters.current()), VotersOffset: n.voters.offset(), KRaftVersion: n.voters.version(),
+		Voters: n.voters.current(), VotersOffset: n.voters.offset(), KRaftVersion: n.voters.version(),
 		Handoff:        n.transfer.status,
 		PendingAppends: len(n.proposals.held) + len(n.proposals.appended),
 		Elections:      n.elections,
@@ -23,8 +22,7 @@ func (n *Node) Status() Status {
 	}
 	if l := n.leader; l != nil {
 		s.EpochStart, s.ParkedFetches = l.epochStart, len(l.parked)
-		voters, observers := l.describe(n)
-		s.Progress = slices.Concat(voters, observers)
+		s.Progress, _ = l.describe(n)
 	}
 	return s
 }
