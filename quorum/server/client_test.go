@@ -274,3 +274,44 @@ func TestListOffsets(t *testing.T) {
 		}
 	}
 }
+
+// The largest batch that may be appended can be replicated and read, though it is eight times what a Fetch asks for.
+func TestPR21LargestBatchIsReplicated(t *testing.T) {
+	c := newCluster(t, 3, 1)
+	leader := c.leader()
+	epoch := c.status(leader).Epoch
+	sized := func(size int) []byte {
+		b := record.NewBuilder(0, record.None)
+		raw, err := b.Append(0, []byte("k"), make([]byte, size-record.HeaderSize-20)).Build(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if missing := size - len(raw); missing != 0 {
+			raw, err = record.NewBuilder(0, record.None).Append(0, []byte("k"), make([]byte, size-record.HeaderSize-20+missing)).Build(0, 0)
+			if err != nil || len(raw) != size {
+				t.Fatalf("batch of %d bytes, want %d: %v", len(raw), size, err)
+			}
+		}
+		return raw
+	}
+	for _, size := range []int{record.MaxSize - 1, record.MaxSize} {
+		if p, _ := c.produceRaw(leader, sized(size), -1); p.ErrorCode != 0 {
+			t.Errorf("%d bytes: %v", size, code(p.ErrorCode))
+		}
+	}
+	tooLarge := append(sized(record.MaxSize), 0)
+	if p, _ := c.produceRaw(leader, tooLarge, -1); code(p.ErrorCode) != kerr.MessageTooLarge {
+		t.Errorf("%d bytes: %v, want MESSAGE_TOO_LARGE", len(tooLarge), code(p.ErrorCode))
+	}
+	for _, m := range c.members {
+		c.await("all members to have it", func() bool { return c.status(m).HighWatermark == c.status(leader).LogEndOffset })
+	}
+	for _, r := range c.readAll(2) {
+		if len(r.Value) < record.MaxSize-200 {
+			t.Errorf("read a value of %d bytes", len(r.Value))
+		}
+	}
+	if now := c.status(leader); now.Epoch != epoch {
+		t.Errorf("epoch went from %d to %d", epoch, now.Epoch)
+	}
+}

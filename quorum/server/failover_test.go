@@ -197,3 +197,28 @@ func TestConsumersReadInTheirRack(t *testing.T) {
 		t.Errorf("member %d served %v fetches before and %v after a read from its rack", near.id, before, after)
 	}
 }
+
+// A client that comes while nobody leads waits for the quorum rather than giving up: it needs a producer id first.
+func TestProducerThatComesWhileNobodyLeads(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	c.leader()
+	for _, m := range c.members[1:] {
+		c.killMember(m)
+	}
+	c.await("the member to be alone", func() bool { return !c.status(c.members[0]).Ready })
+	client := c.client()
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		done <- client.ProduceSync(ctx, keyed("k", "v")).FirstErr()
+	}()
+	c.await("the client to ask for a producer id", func() bool {
+		return c.metric(c.members[0], `quorum_requests_total{listener="CLIENT",request="InitProducerID"}`) > 0
+	})
+	c.start(c.members[1])
+	if err := <-done; err != nil {
+		t.Errorf("append: %v", err)
+	}
+	c.readAll(1)
+}
