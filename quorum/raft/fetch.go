@@ -98,11 +98,17 @@ func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
 	}
 	// The one that failed least: while some machines are gone, chance alone may choose them many times in a row.
 	first, failures := n.cfg.Rand.IntN(len(servers)), 0
+	leader, _ := Find(n.leaderEndpoints, n.cfg.Listener)
 	var best *Destination
 	for i := range servers {
 		s := &servers[(first+i)%len(servers)]
-		if c := n.conn(s.ID); n.idle(c) && (best == nil || c.failures < failures) {
-			best, failures = s, c.failures
+		c := n.conn(s.ID)
+		failed := c.failures
+		if s.Host == leader.Host && s.Port == leader.Port {
+			failed += n.fetch.misses // under its other name
+		}
+		if n.idle(c) && (best == nil || failed < failures) {
+			best, failures = s, failed
 		}
 	}
 	if best == nil {
