@@ -29,6 +29,7 @@ func (w *world) calm() {
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil = 0, 0
+		m.disk.crashIn, m.disk.failSync = 0, false
 		m.resume()
 		if healed[i] {
 			m.backToWork()

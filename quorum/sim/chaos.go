@@ -25,6 +25,8 @@ const (
 	split                         // members in two halves
 	slowLink                      // one direction between two members
 	reset                         // connections end
+	crashAtDisk                   // a process dies, or its machine loses power, between two calls on its disk
+	failSync                      // an fsync fails
 	slowDisk                      // fsyncs of one member take long
 	loseObserver                  // an observer loses its disk and comes back under a new directory id
 	cutClient                     // a client from one member
@@ -35,7 +37,7 @@ const (
 func (k faultKind) String() string {
 	return [...]string{
 		"kill", "power cut", "power cut of all", "stop", "handoff", "pause", "one-way cut", "cut pair", "isolation", "deafness",
-		"split", "slow link", "reset", "slow disk", "lost observer", "cut client", "skipped",
+		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "skipped",
 	}[k]
 }
 
@@ -129,6 +131,16 @@ func (w *world) strike(d dice, k faultKind) bool {
 			}
 		}
 		w.trace.note(w, "connections to %d reset", m.id)
+	case crashAtDisk:
+		if !m.up {
+			return false
+		}
+		m.disk.crashIn = 1 + d.IntN(12)
+	case failSync:
+		if !m.up {
+			return false
+		}
+		m.disk.failSync = true
 	case slowDisk:
 		m.slowUntil = w.now + long
 		w.trace.member(m, "slow disk for %v", long)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
@@ -25,10 +26,48 @@ type disk struct {
 	state, durableState *raft.ElectionState
 	onState             func(raft.ElectionState) // hears of each new durable content
 
+	lock io.Closer // the process has it
+
+	// Faults that are about to happen.
+	crashIn  int  // the process dies at this many changing calls from now; 0: it does not
+	failSync bool // the next fsync of a segment fails
+	failed   bool // one has failed: the process must end
+	// poison holds, for each segment whose fsync failed, the position from which on the kernel believes the pages to be
+	// clean: another fsync succeeds and does nothing, until they are written again.
+	poison map[string]int64
+
 	plant *plant
 }
 
-func newDisk(mem *vfs.Mem, p *plant) *disk { return &disk{FS: mem, mem: mem, plant: p} }
+func newDisk(mem *vfs.Mem, p *plant) *disk {
+	return &disk{FS: mem, mem: mem, poison: map[string]int64{}, plant: p}
+}
+
+// died is the panic by which a process dies in the midst of a step, between two calls on its disk.
+type died struct{ d *disk }
+
+// change is about to be made to the disk.
+func (d *disk) change() {
+	if d.crashIn > 0 {
+		if d.crashIn--; d.crashIn == 0 {
+			panic(died{d})
+		}
+	}
+}
+
+// release lets go of what a process that died held.
+func (d *disk) release() {
+	if d.lock != nil {
+		_ = d.lock.Close()
+	}
+	d.lock, d.crashIn, d.failSync, d.failed = nil, 0, false, false
+}
+
+func (d *disk) Lock(name string) (io.Closer, error) {
+	l, err := d.FS.Lock(name)
+	d.lock = l
+	return l, err
+}
 
 // powerCut replaces the disk by what is left of it: each unsynced sector or directory entry with that probability.
 func (d *disk) powerCut(dice dice, survives float64) {
@@ -41,6 +80,7 @@ func (d *disk) powerCut(dice dice, survives float64) {
 func (d *disk) rescan() {
 	d.log = shadow{}
 	d.state, d.durableState = nil, nil
+	clear(d.poison)
 	tops, err := d.mem.List(dataDir)
 	if err != nil {
 		return
@@ -91,8 +131,8 @@ func (d *disk) readState(name string) {
 }
 
 func (d *disk) file(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil || !isSegment(name) && d.plant == nil {
-		return f, err
+	if err != nil {
+		return nil, err
 	}
 	return &watchedFile{File: f, d: d, name: name}, nil
 }
@@ -105,6 +145,7 @@ func (d *disk) OpenReadWrite(name string) (vfs.File, error) {
 }
 
 func (d *disk) Create(name string) (vfs.File, error) {
+	d.change()
 	f, err := d.FS.Create(name)
 	if err == nil && isSegment(name) {
 		d.log.create(name)
@@ -113,6 +154,7 @@ func (d *disk) Create(name string) (vfs.File, error) {
 }
 
 func (d *disk) Rename(from, to string) error {
+	d.change()
 	if err := d.FS.Rename(from, to); err != nil {
 		return err
 	}
@@ -126,6 +168,7 @@ func (d *disk) Rename(from, to string) error {
 }
 
 func (d *disk) Remove(name string) error {
+	d.change()
 	if err := d.FS.Remove(name); err != nil {
 		return err
 	}
@@ -136,6 +179,7 @@ func (d *disk) Remove(name string) error {
 }
 
 func (d *disk) SyncDir(dir string) error {
+	d.change()
 	if d.plant.keepsDirUnsynced(dir, d.state != d.durableState) {
 		return nil
 	}
@@ -160,6 +204,10 @@ type watchedFile struct {
 }
 
 func (f *watchedFile) WriteAt(p []byte, off int64) (int, error) {
+	f.d.change()
+	if from, ok := f.d.poison[f.name]; ok && off <= from {
+		delete(f.d.poison, f.name) // the pages are dirty again
+	}
 	same := isSegment(f.name) && f.holds(p, off)
 	n, err := f.File.WriteAt(p, off)
 	if isSegment(f.name) && !same {
@@ -180,6 +228,7 @@ func (f *watchedFile) holds(p []byte, off int64) bool {
 }
 
 func (f *watchedFile) Truncate(size int64) error {
+	f.d.change()
 	if f.d.plant.skipsTruncate(f.name) {
 		return nil
 	}
@@ -193,6 +242,15 @@ func (f *watchedFile) Truncate(size int64) error {
 }
 
 func (f *watchedFile) Sync() error {
+	f.d.change()
+	if isSegment(f.name) && f.d.failSync {
+		f.d.failSync, f.d.failed = false, true
+		f.d.poison[f.name] = f.d.log.segment(f.name).synced
+		return syscall.EIO
+	}
+	if _, ok := f.d.poison[f.name]; ok {
+		return nil
+	}
 	if f.d.plant.skipsSync(f.d, f.name) {
 		return nil
 	}

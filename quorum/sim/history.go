@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -92,11 +91,11 @@ var register = porcupine.Model{
 }
 
 // check looks for an order of all operations that explains what the clients saw. An append without an outcome took place
-// if the committed log has it, at any time since its call; else it did not.
+// if the committed log has it, and at the latest when it was committed; else it did not.
 func (h *history) check(w *world) {
 	for _, op := range h.open {
-		if _, ok := w.oracle.values[op.values[0]]; ok {
-			h.put(op, math.MaxInt64)
+		if p, ok := w.oracle.values[op.values[0]]; ok {
+			h.put(op, int64(p.at))
 		}
 	}
 	byKey := map[string][]porcupine.Operation{}
@@ -108,7 +107,7 @@ func (h *history) check(w *world) {
 		key := "k" + string(rune('0'+i))
 		operations := byKey[key]
 		slices.SortStableFunc(operations, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-		switch porcupine.CheckOperationsTimeout(register, operations, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(register, operations, 3*time.Second) {
 		case porcupine.Illegal:
 			w.violate("Linearizable", "no order of the %d puts and gets of key %s explains what the clients saw", len(operations), key)
 		case porcupine.Unknown:

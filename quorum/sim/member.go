@@ -164,6 +164,7 @@ func (m *member) start() {
 	m.seen = newSeen()
 	m.connect()
 	options := storage.Options{ClusterID: clusterID, NodeID: m.id, SegmentBytes: m.w.plan.segmentBytes}
+	m.disk.failed = false
 	r, err := replica.Open(m.disk, dataDir, options, m.config(), m.clock.read(m.w.now))
 	if err != nil {
 		m.up = false
@@ -213,6 +214,15 @@ func (m *member) step(e replica.Event, format string, args ...any) {
 
 // finish checks what a step has done and carries out what it asks for.
 func (m *member) finish(out replica.Output, format string, args ...any) {
+	if out.Fatal != nil && m.disk.failed && out.Fatal.Reason == raft.FatalReason(storage.DiskIOError) {
+		m.w.trace.member(m, "ends with %s", out.Fatal.Reason)
+		m.die(m.io.chance(0.3))
+		m.w.in(m.io.about(m.w.plan.down), m.start)
+		return
+	}
+	if m.disk.failed && !m.flushing {
+		m.w.violate("FsyncErrorIsFatal", "node %d goes on after an fsync failed", m.id)
+	}
 	if out.Fatal != nil {
 		m.w.violate("NoIllegalState", "node %d ended with %s: %s", m.id, out.Fatal.Reason, out.Fatal.Message)
 		return
@@ -428,7 +438,7 @@ func (m *member) die(power bool) {
 		return
 	}
 	before := m.disk.state
-	m.replica.Abandon()
+	m.disk.release()
 	m.end()
 	if power {
 		m.powered = false
@@ -458,9 +468,10 @@ func (m *member) stopped() {
 		m.alone(m.w.now+time.Millisecond, m.stopped)
 		return
 	}
-	if err := m.replica.Close(); err != nil {
+	if err := m.replica.Close(); err != nil && !m.disk.failed {
 		m.w.violate("RecoversFromCrash", "node %d does not close: %v", m.id, err)
 	}
+	m.disk.release()
 	m.w.trace.member(m, "stopped")
 	m.end()
 	m.w.net.gone(m)

@@ -55,6 +55,12 @@ type resignation struct {
 	at                time.Duration
 }
 
+// place is where a value was committed, and when.
+type place struct {
+	offset int64
+	at     time.Duration
+}
+
 type ballot struct {
 	voter raft.ReplicaKey
 	epoch raft.Epoch
@@ -63,7 +69,7 @@ type ballot struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, leaders: map[raft.Epoch]raft.NodeID{}, votes: map[ballot]raft.NodeID{},
-		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]int64{},
+		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]place{},
 		resignations: map[raft.Epoch]resignation{},
 	}
 }
@@ -265,9 +271,9 @@ func (o *oracle) commit(m *member, n int, b *batch) {
 	}
 	for offset, r := range records(b.raw) {
 		if first, ok := o.values[r.value]; ok {
-			o.w.violate("AckedOnce", "%q stands at offset %d and again at %d", r.value, first, b.base+int64(offset))
+			o.w.violate("AckedOnce", "%q stands at offset %d and again at %d", r.value, first.offset, b.base+int64(offset))
 		}
-		o.values[r.value] = b.base + int64(offset)
+		o.values[r.value] = place{b.base + int64(offset), o.w.now}
 	}
 }
 

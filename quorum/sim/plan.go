@@ -82,6 +82,11 @@ func draw(seed uint64) plan {
 			p.every[k] = d.between(700*time.Millisecond, 10*time.Second)
 		}
 	}
+	if d.chance(0.2) { // a storm
+		for k := range p.every {
+			p.every[k] /= 4
+		}
+	}
 	if d.chance(0.05) {
 		p.every = [faultKinds]time.Duration{} // a quiet world must be quiet
 	}

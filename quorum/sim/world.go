@@ -145,12 +145,27 @@ func (w *world) untilIs(t time.Duration, done func() bool) bool {
 // happen runs one event. A panic is the assertion of some package: also a finding.
 func (w *world) happen(e event) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if d, ok := p.(died); ok {
+			w.diedAtDisk(d.d)
+		} else if p != nil {
 			w.violate("NoIllegalState", "panic: %v\n%s", p, debug.Stack())
 		}
 	}()
 	w.events++
 	e.do()
+}
+
+// diedAtDisk is a process that died between two calls on its disk.
+func (w *world) diedAtDisk(d *disk) {
+	for _, m := range w.members {
+		if m.disk == d {
+			power := m.io.chance(0.5)
+			w.trace.member(m, "dies inside a step, power cut %v", power)
+			m.die(power)
+			w.in(m.io.about(w.plan.down), m.start)
+		}
+	}
 }
 
 // violate ends the run. The first violation counts.
