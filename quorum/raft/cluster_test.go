@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -149,7 +150,7 @@ func (w *world) latency() time.Duration {
 
 func (w *world) logf(format string, args ...any) {
 	if w.trace {
-		fmt.Printf("%8.1fms "+format+"\n", append([]any{float64(w.now) / 1e6}, args...)...)
+		fmt.Fprintf(os.Stdout, "%8.1fms "+format+"\n", append([]any{float64(w.now) / 1e6}, args...)...)
 	}
 }
 

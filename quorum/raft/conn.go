@@ -112,6 +112,7 @@ func (n *Node) onFailure(c *conn, request Request, f Failure) {
 		if f == UnsupportedByPeer {
 			n.follower.updated = true // an older leader: it will never want to know
 		}
+	default: // the back-off is all
 	}
 }
 
@@ -139,19 +140,15 @@ func (n *Node) onCommon(c *conn, h *Header) bool {
 		return false
 	}
 	n.observe(h.Epoch, h.Leader, endpoints)
-	switch h.Error {
-	case NoError:
-		return true
-	case BrokerNotAvailable:
+	switch {
+	case h.Error == BrokerNotAvailable:
 		n.backOff(c)
-		return false
-	case InvalidVoterKey:
-		return false
-	case InvalidRequest:
+	case h.Error == InvalidRequest:
 		n.fatal(InconsistentState, "node %d refuses our request as INVALID_REQUEST: it and node %d do not agree on the protocol", c.id, n.cfg.Self.ID)
-		return false
+	case h.Error != InvalidVoterKey:
+		return true
 	}
-	return true
+	return false
 }
 
 // sendToVoter sends to another voter at the endpoint that the voter set names.

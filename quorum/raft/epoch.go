@@ -94,7 +94,8 @@ func (n *Node) successorDelay(place, count int) time.Duration {
 	case count > 32 || place > 32:
 		return longest
 	}
-	return min(longest, longest/time.Millisecond>>(count-1)<<(place-1)*time.Millisecond)
+	ms := longest.Milliseconds() >> (count - 1) << (place - 1)
+	return min(longest, time.Duration(ms)*time.Millisecond)
 }
 
 // rank is this voter's place among the voters other than the leader, by id. The last one is a replica whose disk is below

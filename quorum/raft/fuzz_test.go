@@ -197,6 +197,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		r = UpdateRaftVoterResponse{h}
 	case ApiVersionsRequest:
 		r = ApiVersionsResponse{KRaft: &VersionRange{0, 1}}
+	default: // never sent
 	}
 	return Outcome{Correlation: s.Correlation, Response: r}
 }

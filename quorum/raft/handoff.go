@@ -3,6 +3,7 @@ package raft
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -72,15 +73,15 @@ func (n *Node) pickTarget(h Handoff) (ReplicaKey, string) {
 		}
 		return l.set[i].Key, ""
 	}
-	refusals := ""
+	refusals := []string{"no voter can take over"}
 	for _, k := range l.successors(n, h.Candidates) {
 		why := l.unfit(n, l.voterIndex(k))
 		if why == "" {
 			return k, ""
 		}
-		refusals += "; " + why
+		refusals = append(refusals, why)
 	}
-	return NoReplica, "no voter can take over" + refusals
+	return NoReplica, strings.Join(refusals, "; ")
 }
 
 // unfit says why a voter cannot take over now.

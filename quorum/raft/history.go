@@ -83,9 +83,9 @@ func (h *logHistory) at(offset int64) (Epoch, bool) {
 	if offset < h.start || offset >= h.end {
 		return 0, false
 	}
-	for i := len(h.epochs) - 1; i >= 0; i-- {
-		if h.epochs[i].Offset <= offset {
-			return h.epochs[i].Epoch, true
+	for _, e := range slices.Backward(h.epochs) {
+		if e.Offset <= offset {
+			return e.Epoch, true
 		}
 	}
 	return 0, false

@@ -190,7 +190,7 @@ func (l *leaderState) successors(n *Node, first []ReplicaKey) []ReplicaKey {
 			rest = append(rest, &l.voters[i])
 		}
 	}
-	slices.SortStableFunc(rest, func(a, b *progress) int { return compareForSuccession(a, b) })
+	slices.SortStableFunc(rest, compareForSuccession)
 	var keys []ReplicaKey
 	for _, k := range first {
 		if i := l.voterIndex(k); i >= 0 && k.ID != n.cfg.Self.ID && !slices.Contains(keys, l.set[i].Key) {
@@ -211,12 +211,9 @@ func (n *Node) onFetch(id RequestID, from ConnID, r FetchRequest) {
 		n.answer(id, FetchResponse{Header: topError(code), HighWatermark: Unknown})
 		return
 	}
-	code := NoError
-	switch {
-	case r.MaxWait < 0 || r.Offset < 0 || r.LastFetchedEpoch < 0 || r.LastFetchedEpoch > r.Epoch:
+	code := n.refuseLeaderRPC(r.Epoch)
+	if r.MaxWait < 0 || r.Offset < 0 || r.LastFetchedEpoch < 0 || r.LastFetchedEpoch > r.Epoch {
 		code = InvalidRequest
-	default:
-		code = n.refuseLeaderRPC(r.Epoch)
 	}
 	if code == NoError && r.Replica.ID == n.cfg.Self.ID {
 		code = InvalidRequest // a twin with our node id, whatever its directory

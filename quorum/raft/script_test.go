@@ -384,19 +384,19 @@ func (s *script) take(m *member) {
 		return
 	}
 	loud := func(format string, args ...any) { s.printf("%d: "+format, append([]any{id}, args...)...) }
-	print := func(format string, args ...any) {
+	show := func(format string, args ...any) {
 		if !s.quiet {
 			loud(format, args...)
 		}
 	}
 	if r.Persist != nil {
-		print("persist epoch=%d leader=%d voted=%d", r.Persist.Epoch, r.Persist.Leader, r.Persist.Voted.ID)
+		show("persist epoch=%d leader=%d voted=%d", r.Persist.Epoch, r.Persist.Leader, r.Persist.Voted.ID)
 	}
 	if r.Truncate != nil {
-		print("truncate to %d", r.Truncate.Offset)
+		show("truncate to %d", r.Truncate.Offset)
 	}
 	if r.EpochStart != nil {
-		print("epoch %d starts at %d", r.EpochStart.Epoch, r.EpochStart.Offset)
+		show("epoch %d starts at %d", r.EpochStart.Epoch, r.EpochStart.Offset)
 	}
 	for _, a := range r.Appends {
 		what := m.payloads[a.Proposal]
@@ -409,19 +409,19 @@ func (s *script) take(m *member) {
 				what += strings.TrimPrefix(fmt.Sprintf("%T ", c), "raft.")
 			}
 		}
-		print("append %d..%d epoch=%d %s", a.Base, a.Last, a.Epoch, strings.TrimSpace(what))
+		show("append %d..%d epoch=%d %s", a.Base, a.Last, a.Epoch, strings.TrimSpace(what))
 	}
 	if r.Flush && !was && s.held {
-		print("flush begins")
+		show("flush begins")
 	}
 	if hw := r.HighWatermark; hw != s.hw[id] {
-		print("high watermark %d", hw)
+		show("high watermark %d", hw)
 		s.hw[id] = hw
 	}
 	for i, a := range out.answers {
 		if p, ok := s.served[a.ID]; ok {
 			delete(s.served, a.ID)
-			print("-> %d %s", p.from, describe(a.Result, out.batches[i]))
+			show("-> %d %s", p.from, describe(a.Result, out.batches[i]))
 			s.net = append(s.net, packet{from: id, to: p.from, corr: p.corr, sender: p.sender, response: a.Result.(Response), batches: out.batches[i], arrives: s.now.Add(time.Millisecond)})
 			continue
 		}
@@ -433,7 +433,7 @@ func (s *script) take(m *member) {
 			v, _ := strconv.Atoi(strings.TrimPrefix(x.To.Host, "n"))
 			to = NodeID(v)
 		}
-		print("-> %d %s", to, describe(x.Request, nil))
+		show("-> %d %s", to, describe(x.Request, nil))
 		s.net = append(s.net, packet{from: id, to: to, corr: x.Correlation, sender: m.node, request: x.Request, host: x.To.Host, arrives: s.now.Add(time.Millisecond)})
 	}
 	if r.Stopped {
