@@ -37,7 +37,7 @@ type oracle struct {
 	committed   []*batch
 	committedIn []raft.Epoch
 	producers   map[int64]int32 // next sequence of each producer among the committed
-	values      map[string]int64
+	values      map[string]place
 	// For statistics: who won, and who had resigned in whose favour.
 	elections    []election
 	resignations map[raft.Epoch]resignation
