@@ -330,6 +330,7 @@ func (q *quorum) settled() *client.Quorum {
 // TestQuorumEndToEnd is what the README shows: all commands against a real quorum on loopback.
 func TestQuorumEndToEnd(t *testing.T) {
 	q := startDev(t)
+	q.settled()
 
 	got := q.run("", "append", "greeting", "hello", "--bootstrap", q.clients)
 	if !regexp.MustCompile(`^appended at offset \d+\n$`).MatchString(got) {

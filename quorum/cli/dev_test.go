@@ -48,7 +48,7 @@ func start(t *testing.T, args ...string) *command {
 func (c *command) stop(t *testing.T) {
 	t.Helper()
 	c.cancel()
-	go io.Copy(io.Discard, c.out)
+	go func() { _, _ = io.Copy(io.Discard, c.out) }()
 	select {
 	case code := <-c.done:
 		if code != 0 {
@@ -157,7 +157,7 @@ func TestDevGoesOnWithItsDirectory(t *testing.T) {
 func refused(t *testing.T, says string, args ...string) {
 	t.Helper()
 	c := start(t, args...)
-	go io.Copy(io.Discard, c.out)
+	go func() { _, _ = io.Copy(io.Discard, c.out) }()
 	select {
 	case code := <-c.done:
 		if line := c.stderr.String(); code == 0 || strings.Count(line, "\n") != 1 || !strings.Contains(line, says) {

@@ -198,7 +198,7 @@ func (q *devQuorum) add(id raft.NodeID, cluster string, ports map[string]string,
 	}
 	text, err := config.Render(map[string]string{
 		"node.id":                               fmt.Sprint(id),
-		"observer.only":                         fmt.Sprint(initial == nil),
+		"observer.only":                         strconv.FormatBool(initial == nil),
 		"listeners":                             strings.Join(listeners, ","),
 		"log.dirs":                              dir,
 		"controller.quorum.bootstrap.servers":   strings.Join(bootstrap, ","),

@@ -187,7 +187,11 @@ func TestRunNamesThePortInUse(t *testing.T) {
 // A directory with a log but without quorum-state may have voted in an epoch that nothing remembers.
 func TestST06MissingQuorumStateIsFatal(t *testing.T) {
 	c := newContainer(t, nil)
-	c.runFor(func(client *kgo.Client) { c.append(client, 3) })
+	c.runFor(func(client *kgo.Client) {
+		if _, err := c.append(client, 3); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := os.Remove(filepath.Join(c.data, "__cluster_metadata-0", "quorum-state")); err != nil {
 		t.Fatal(err)
 	}

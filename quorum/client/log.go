@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
 // Record is one record of the log as a reader sees it.
@@ -110,29 +111,34 @@ func (l *Log) AppendAsync(ctx context.Context, key, value []byte, done func(offs
 // Flush waits until all appends have ended.
 func (l *Log) Flush(ctx context.Context) error { return l.kafka.Flush(ctx) }
 
-// End returns the end of what is committed, as the leader knows it now.
+// End returns the end of what is committed, as the leader knows it now. It waits for an election to end: a new leader
+// does not know what is committed before its own first record is.
 func (l *Log) End(ctx context.Context) (int64, error) {
 	for {
-		req := kmsg.NewPtrListOffsetsRequest()
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp = -1
-		req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: l.topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
-		resp, err := req.RequestWith(ctx, l.kafka)
-		if err != nil {
-			return -1, plain(err)
-		}
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return -1, fmt.Errorf("the end of topic %s was not answered", l.topic)
-		}
-		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+		end, err := l.end(ctx)
 		if err == nil {
-			return resp.Topics[0].Partitions[0].Offset, nil
+			return end, nil
 		}
-		// A new leader does not know what is committed before its first record is.
 		if !kerr.IsRetriable(err) || !pause(ctx) {
 			return -1, plain(err)
 		}
 	}
+}
+
+func (l *Log) end(ctx context.Context) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Timestamp = wire.TimestampLatest
+	req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: l.topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{p}}}
+	resp, err := req.RequestWith(ctx, l.kafka)
+	if err != nil {
+		return -1, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return -1, fmt.Errorf("the end of topic %s was not answered", l.topic)
+	}
+	got := resp.Topics[0].Partitions[0]
+	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
 }
 
 // Read calls f with each record in order, from where OpenLog was told, up to the offset until (exclusive; negative: for
