@@ -217,6 +217,44 @@ func TestOneHandoffPerRoll(t *testing.T) {
 	})
 }
 
+// TestRL01OneBrokenMemberAtMost: a spec that can't run breaks one member and no second one, whatever Pods are deleted and
+// whichever processes die meanwhile, as long as the faults alone leave a majority; and it's taken back without help.
+func TestRL01OneBrokenMemberAtMost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		voters := rapid.SampledFrom([]int32{3, 5}).Draw(t, "voters")
+		m := newModel(voters, rapid.Int32Range(0, 2).Draw(t, "observers"), t.Fatalf)
+		m.settle(300)
+		m.revision = "bad"
+		m.bad["bad"] = true
+		for range 200 {
+			id := rapid.Int32Range(0, voters-1).Draw(t, "id")
+			// The broken one apart, one member at a time has a fault, and not while that costs the quorum by itself.
+			if len(m.good()) == int(voters) || (voters == 5 && len(m.good()) == 4) {
+				switch p := m.pods[id]; rapid.IntRange(0, 8).Draw(t, "fault") {
+				case 0:
+					m.kill(id)
+				case 1:
+					if p != nil && p.Running {
+						p.Running, p.Ready, p.Created, p.Problem = false, false, m.now, "CrashLoopBackOff"
+					}
+				}
+			}
+			m.pass(everything)
+			broken := 0
+			for _, p := range m.pods {
+				if p.Revision == "bad" {
+					broken++
+				}
+			}
+			if broken > 1 {
+				t.Fatalf("%d members were broken by one spec\n%s", broken, m)
+			}
+		}
+		m.revision = "r1"
+		m.settle(300)
+	})
+}
+
 // TestGoldenRoll is a whole upgrade as a person would watch it: three voters led by 1, two observers.
 func TestGoldenRoll(t *testing.T) {
 	m := newModel(3, 2, t.Fatalf)

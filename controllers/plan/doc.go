@@ -6,7 +6,7 @@
 //
 // Standing duties are done in every pass once the identity record is read, whatever the rules wait for: shared objects,
 // revisions, owner references of claims, the number of observers, and Pods of members that have none. They never take
-// a running voter away.
+// a running voter away. A member that is gone comes back as it was while the wanted revision fails elsewhere.
 //
 // Rules come after them. The first that applies decides, and the order is the policy:
 //
@@ -14,7 +14,7 @@
 //	pause                   spec.paused: nothing is done
 //	identityConflict        whose data is this? until a person says so, nothing is touched
 //	replaceNonContributing  ended Pods, and outdated Pods that don't run: nobody misses them, so a corrected spec always
-//	                        gets through
+//	                        gets through; but a spec that has broken one member gets no second one
 //	bootstrap               record, claims, seal, format; or adoption of claims that are there
 //	noQuorum                no leader that a majority confirms: what runs is left alone, what was lost stays lost
 //	repair                  a voter without its claim gets a new one, and with it a new identity

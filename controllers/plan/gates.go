@@ -52,6 +52,9 @@ func SafeToRestart(o Observation) Refusal {
 	vs := voters(o)
 	next, best := vs[0], -1
 	for _, m := range vs {
+		if !o.contributes(m) {
+			continue // it may go at any time; the question is about those that count
+		}
 		rank := 0
 		if m.pod != nil && o.outdated(m.pod) {
 			rank += 2

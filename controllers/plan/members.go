@@ -103,6 +103,11 @@ func (m member) mayRun(o Observation) bool {
 	return o.Identity.Sealed && m.claim.UID == m.initial.ClaimUID && m.claim.FormattedFor == m.claim.UID
 }
 
+// missing: it has no Pod, and one can be made.
+func (m member) missing(o Observation) bool {
+	return m.pod == nil && m.claim != nil && !m.claim.Deleting && !o.formatting(m.claim.Name) && m.mayRun(o)
+}
+
 func (o Observation) pod(id int32) *Pod {
 	for i := range o.Pods {
 		if o.Pods[i].NodeID == id {
@@ -134,21 +139,50 @@ func (o Observation) outdated(p *Pod) bool {
 	return p.RestartedAt.Before(due) && p.Created.Before(due)
 }
 
-// makeFrom is the revision that a Pod is made from now: the wanted one; while that can't be rendered the newest of
-// the others, since a member that is gone comes back as it was; "" while the wanted one is being stored.
-func makeFrom(o Observation) string {
+// makeFrom is the revision that a Pod is made from now: the wanted one, or "" while it's being stored. A member that is
+// gone comes back as it was, from an older revision that serves, while the wanted one can't be rendered, and while it has
+// not been shown to run: a drained node must not take a second voter into a spec that may have broken the first. Of
+// several that are gone the first one tries.
+func makeFrom(o Observation, tried bool) string {
+	wanted := o.Revision.Name
 	switch {
-	case o.Revision.Stored && o.Revision.Config:
-		return o.Revision.Name
-	case o.Revision.Invalid == "":
+	case o.Revision.Invalid != "":
+		wanted = ""
+	case !replaceable(o):
 		return ""
+	case !failing(o, nobody) && (!tried || runs(o)):
+		return wanted
 	}
 	for _, r := range slices.Backward(o.Revisions) {
-		if r.Config != "" {
+		if r.Config != "" && (wanted == "" || serves(o, r.Name)) {
 			return r.Name
 		}
 	}
-	return ""
+	return wanted
+}
+
+// nobody is no node id.
+const nobody int32 = -1
+
+// failing: a member made from the wanted revision, other than one, doesn't run, not yet or not any more.
+func failing(o Observation, except int32) bool {
+	return slices.ContainsFunc(members(o), func(m member) bool {
+		return m.id != except && m.pod != nil && m.pod.Revision == o.Revision.Name && !m.pod.Running
+	})
+}
+
+// runs: a member made from the wanted revision does.
+func runs(o Observation) bool {
+	return slices.ContainsFunc(members(o), func(m member) bool {
+		return m.pod != nil && m.pod.Revision == o.Revision.Name && m.pod.Running && !m.pod.Terminating
+	})
+}
+
+// serves: a voter runs it. Not "is ready": while leadership moves nobody is.
+func serves(o Observation, revision string) bool {
+	return slices.ContainsFunc(voters(o), func(m member) bool {
+		return m.pod != nil && m.pod.Revision == revision && m.pod.Running && !m.pod.Terminating
+	})
 }
 
 // replaceable: what takes the place of a removed Pod can be made.

@@ -147,13 +147,15 @@ func claimOwners(o Observation) []Action {
 // missingPods makes the Pod of every member that has a usable claim and no Pod, all at once: a whole quorum that went
 // down comes back together, and a Pod that doesn't run yet disturbs nobody.
 func missingPods(o Observation) []Action {
-	revision := makeFrom(o)
-	if revision == "" || !accountExists(o) {
+	if !accountExists(o) {
 		return nil
 	}
 	var acts []Action
 	for _, m := range members(o) {
-		if m.pod == nil && m.claim != nil && !m.claim.Deleting && !o.formatting(m.claim.Name) && m.mayRun(o) {
+		if !m.missing(o) {
+			continue
+		}
+		if revision := makeFrom(o, len(acts) > 0); revision != "" {
 			acts = append(acts, CreateMemberPod{m.id, m.claim.Name, revision, o.restartDue()})
 		}
 	}

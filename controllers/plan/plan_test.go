@@ -212,6 +212,9 @@ func TestRollout(t *testing.T) {
 		"a restart that is due takes every older member": {
 			o: quiet(restarted), reason: v1alpha1.ReasonReplacing, actions: []Action{EvictPod{"orders-1000", "u-1000", 1000}},
 		},
+		"a restart takes a broken member first": {
+			o: quiet(restarted, waiting("CrashLoopBackOff", 0)), reason: v1alpha1.ReasonReplacingBroken, actions: []Action{DeletePod{"orders-0", "u-0", 0}},
+		},
 		"a restart in the future waits": {
 			o: quiet(want(func(w *Want) { w.RestartedAt = now.Add(time.Hour) })), reason: v1alpha1.ReasonUpToDate,
 		},
@@ -255,9 +258,24 @@ func TestBrokenMembers(t *testing.T) {
 		"RL-07 A2 one after the other": {
 			o: quiet(upgrade(), waiting("CrashLoopBackOff", 0, 1, 2), terminating(0), noView), reason: v1alpha1.ReasonNoLeader,
 		},
-		"RL-07 the next one as soon as the last is made": {
-			o: quiet(upgrade(0), waiting("CrashLoopBackOff", 1, 2), waiting("", 0), noView), reason: v1alpha1.ReasonReplacingBroken,
+		"RL-07 the next one as soon as the last one runs, ready or not": {
+			o: quiet(upgrade(0), waiting("CrashLoopBackOff", 1, 2), unready(0), noView), reason: v1alpha1.ReasonReplacingBroken,
 			actions: []Action{DeletePod{"orders-1", "u-1", 1}},
+		},
+		"RL-07 not before: the corrected spec may be as bad as the last": {
+			o: quiet(upgrade(0), waiting("CrashLoopBackOff", 1, 2), waiting("", 0), noView), reason: v1alpha1.ReasonNoLeader,
+		},
+		"RL-01 a spec that broke one member breaks no second one that ails": {
+			o: quiet(upgrade(1000), waiting("ImagePullBackOff", 1000), waiting("CrashLoopBackOff", 0)), reason: v1alpha1.ReasonMemberNotReady, stalled: true,
+		},
+		"RL-01 nor one whose node was drained: it comes back as it was": {
+			o: quiet(upgrade(1000), waiting("ImagePullBackOff", 1000), noPod(0), func(o *Observation) {
+				o.Revisions = []OldRevision{{oldRevision, "u-old", "u-config"}}
+			}),
+			reason: v1alpha1.ReasonCreatingMembers, actions: []Action{CreateMemberPod{0, "c0", oldRevision, time.Time{}}},
+		},
+		"a container that has just ended is left to its restart": {
+			o: quiet(upgrade(1000), pods(func(p *Pod) { p.Running, p.Ready = false, false }, 0)), reason: v1alpha1.ReasonMemberNotCaughtUp,
 		},
 		"RL-07 with two of three pending, the running one waits": {
 			o: quiet(upgrade(0, 2), waiting("Unschedulable", 0, 2), noLeader), reason: v1alpha1.ReasonMemberNotReady, stalled: true,

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 )
 
@@ -33,13 +35,26 @@ func replaceNonContributing(o Observation) (Step, bool) {
 		switch {
 		case p.ended():
 			return do(v1alpha1.ReasonReplacingBroken, fmt.Sprintf("Pod %s has ended (%s); making it again", p.Name, p.Phase), DeletePod{p.Name, p.UID, p.NodeID})
-		case !p.Running && o.outdated(p) && replaceable(o):
+		case !p.Running && p.stuck() && o.outdated(p) && mayTakeOver(o, m):
 			acts := check(o, m)
 			acts = append(acts, DeletePod{p.Name, p.UID, p.NodeID})
 			return do(v1alpha1.ReasonReplacingBroken, fmt.Sprintf("Pod %s does not run%s and is outdated", p.Name, parenthesis(p.Token, p.Problem)), acts...)
 		}
 	}
 	return Step{}, false
+}
+
+// stuck: it has never run, or the kubelet waits before it tries again. One that has just ended is given the moment that
+// its restart takes.
+func (p *Pod) stuck() bool { return p.Phase == corev1.PodPending || p.Problem != "" }
+
+// mayTakeOver: the wanted revision is there to replace a broken member with, and has not broken another one already. A
+// corrected spec is a new revision, which has broken nobody.
+func mayTakeOver(o Observation, next member) bool {
+	if !replaceable(o) || failing(o, next.id) {
+		return false
+	}
+	return !slices.ContainsFunc(members(o), func(m member) bool { return m.id != next.id && m.missing(o) })
 }
 
 // check asks the API server to accept a revision's Pod before the first member goes for it.

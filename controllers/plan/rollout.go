@@ -54,7 +54,7 @@ func settle(o Observation) (Step, bool) {
 	if r := gateOneAtATime(o); r.Reason != "" {
 		return refused(r)
 	}
-	if r := gatePrevious(o, member{id: -1}); r.Reason != "" {
+	if r := gatePrevious(o, member{id: nobody}); r.Reason != "" {
 		return refused(r)
 	}
 	return Step{}, false
