@@ -21,6 +21,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/server"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+	"github.com/kraft-operator/kraft-operator/quorum/transport"
 )
 
 // Env is all of the world that a command may touch.
@@ -43,7 +44,7 @@ func Main() int {
 	context.AfterFunc(ctx, stop)
 	return Run(ctx, Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv, FS: vfs.OS,
-		Listen: (&net.ListenConfig{}).Listen, Dial: (&net.Dialer{}).DialContext,
+		Listen: (&net.ListenConfig{}).Listen, Dial: transport.Dial,
 	})
 }
 

@@ -5,13 +5,43 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
 // DialFunc connects to an address, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial connects as net.Dialer does, but to a name's addresses in random order. A bootstrap server's name may stand for
+// all members, as a headless Service's does: the first address may be our own, or that of one that knows no leader, and
+// a resolver may give the same order for ever.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+	var dialer net.Dialer
+	var last error
+	for i, h := range hosts {
+		if deadline, ok := ctx.Deadline(); ok { // one that does not answer must leave time for the others
+			dialer.Timeout = max(time.Until(deadline)/time.Duration(len(hosts)-i), time.Millisecond)
+		}
+		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(h, port))
+		if err == nil {
+			return conn, nil
+		}
+		last = err
+	}
+	return nil, last
+}
 
 // maxResponse bounds responses. The largest is a Fetch with a batch of 8 MiB beyond the bytes asked for.
 const maxResponse = 64 << 20

@@ -156,6 +156,12 @@ func (w *peer) run(ctx context.Context) {
 				c = w.again(ctx, c)
 			}
 		case <-w.wake:
+			if c != nil && w.to.ID < 0 {
+				// A bootstrap server's name may stand for many members, and the one that we got is asked again because
+				// it did not know the leader. Two members that have each other would ask for ever.
+				c.end()
+				c = nil
+			}
 			if c != nil && c.isOver() {
 				select { // the reader is about to say so
 				case <-w.lost:

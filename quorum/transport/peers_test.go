@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -153,6 +154,44 @@ func TestOneConnectionServesManyRequests(t *testing.T) {
 }
 
 // freeAddress returns an address that nothing listens on.
+// PR-28: the name of a bootstrap server may stand for many members; the one that was reached first may never know a leader.
+func TestPR28BootstrapServerIsDialledAnewForEachRequest(t *testing.T) {
+	s := member(func(*wire.Request) any { return raft.VoteResponse{Header: raft.Header{Leader: raft.None}} }, wire.Extra{})
+	to := destination(t, -2, serve(t, s))
+	r := newPeers(t)
+	for i := range 3 {
+		r.peers.Send(raft.Send{Correlation: raft.Correlation(i), To: to, Request: vote}, nil)
+		if got := <-r.got; got.Outcome.Failure != raft.NoFailure || got.Outcome.Correlation != raft.Correlation(i) {
+			t.Fatalf("request %d: %+v", i, got)
+		}
+	}
+	if n := r.dials.Load(); n != 3 {
+		t.Errorf("%d dials for 3 requests to a bootstrap server, want one each", n)
+	}
+}
+
+// PR-28: one address that refuses does not hide the others.
+func TestPR28DialTriesEveryAddressOfAName(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	conn, err := Dial(t.Context(), "tcp", net.JoinHostPort("localhost", port)) // ::1, if it is one of them, refuses
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	l.Close()
+	if _, err := Dial(t.Context(), "tcp", net.JoinHostPort("localhost", port)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dial a closed port: %v, want it to say that it was refused", err)
+	}
+	if _, err := Dial(t.Context(), "tcp", "no port"); err == nil {
+		t.Error("an address without a port was dialled")
+	}
+}
+
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
