@@ -156,6 +156,10 @@ func (w *peer) run(ctx context.Context) {
 				c = w.again(ctx, c)
 			}
 		case <-w.wake:
+			requests := w.take()
+			if len(requests) == 0 {
+				continue // taken along with earlier ones
+			}
 			if c != nil && w.to.ID < 0 {
 				// A bootstrap server's name may stand for many members, and the one that we got is asked again because
 				// it did not know the leader. Two members that have each other would ask for ever.
@@ -166,11 +170,12 @@ func (w *peer) run(ctx context.Context) {
 				select { // the reader is about to say so
 				case <-w.lost:
 				case <-ctx.Done():
+					w.fail(requests, raft.Disconnected)
 					continue
 				}
 				c = w.again(ctx, c)
 			}
-			if c = w.write(ctx, c, w.take()); c != nil {
+			if c = w.write(ctx, c, requests); c != nil {
 				if left, busy := c.patience(); busy {
 					overdue.Reset(left)
 				}
@@ -192,7 +197,7 @@ func (w *peer) run(ctx context.Context) {
 
 // write sends requests, connecting first if need be. It returns the connection to go on with.
 func (w *peer) write(ctx context.Context, c *conn, requests []outbound) *conn {
-	if c == nil && len(requests) > 0 {
+	if c == nil {
 		var err error
 		if c, err = w.connect(ctx); err != nil {
 			why := raft.Disconnected

@@ -153,7 +153,6 @@ func TestOneConnectionServesManyRequests(t *testing.T) {
 	}
 }
 
-// freeAddress returns an address that nothing listens on.
 // PR-28: the name of a bootstrap server may stand for many members; the one that was reached first may never know a leader.
 func TestPR28BootstrapServerIsDialledAnewForEachRequest(t *testing.T) {
 	s := member(func(*wire.Request) any { return raft.VoteResponse{Header: raft.Header{Leader: raft.None}} }, wire.Extra{})
@@ -192,6 +191,7 @@ func TestPR28DialTriesEveryAddressOfAName(t *testing.T) {
 	}
 }
 
+// freeAddress returns an address that nothing listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
