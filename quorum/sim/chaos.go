@@ -205,7 +205,6 @@ func (w *world) handOver(d dice) bool {
 	}
 	m.lastID++
 	e.ID = m.lastID
-	w.counts.handoffs++
 	m.step(replica.Core{Event: e}, "asked to hand over to %v", e.Target.ID)
 	return true
 }

@@ -21,7 +21,8 @@ type client struct {
 	dice dice
 
 	peers      []*caller
-	leader     int // place of the member that is thought to lead
+	leader     int // place of the member that is thought to lead, by where appends went
+	asked      int // … and by where reads went: a reader that only reads hears later of a new leader
 	idempotent bool
 	producer   int64 // -1: none yet
 	sequence   int32
@@ -57,6 +58,7 @@ type appendOp struct {
 	raw      []byte // as the client made it
 	called   time.Duration
 	floor    int64 // what had been acknowledged to anybody before it began: its offset must be beyond
+	acked    int   // positive answers on their way
 }
 
 func (op *appendOp) String() string {
@@ -81,6 +83,7 @@ func newClient(w *world, id int) *client {
 		c.peers = append(c.peers, &caller{n: w.net, from: c.host, to: m, timeout: 1500 * time.Millisecond})
 	}
 	c.leader = c.dice.IntN(w.plan.voters)
+	c.asked = c.leader
 	return c
 }
 
@@ -114,16 +117,16 @@ func (c *client) call(to int, call clientCall, then func(answer any)) {
 }
 
 // redirect looks for the leader where an answer says, or at the next voter.
-func (c *client) redirect(h *raft.Header) {
+func (c *client) redirect(leader *int, h *raft.Header) {
 	if h != nil {
 		for i, m := range c.w.members {
-			if m.id == h.Leader && i != c.leader {
-				c.leader = i
+			if m.id == h.Leader && i != *leader {
+				*leader = i
 				return
 			}
 		}
 	}
-	c.leader = (c.leader + 1) % c.w.plan.voters
+	*leader = (*leader + 1) % c.w.plan.voters
 }
 
 func (c *client) pause() time.Duration {
@@ -141,9 +144,9 @@ func (c *client) askID() {
 		r, ok := answer.(replica.InitProducerResult)
 		switch {
 		case !ok:
-			c.redirect(nil)
+			c.redirect(&c.leader, nil)
 		case r.Error != raft.NoError:
-			c.redirect(&r.Header)
+			c.redirect(&c.leader, &r.Header)
 		default:
 			c.producer, c.sequence = r.ProducerID, 0
 			c.w.trace.client(c, "has producer id %d", r.ProducerID)
@@ -210,10 +213,10 @@ func (c *client) appended(op *appendOp, round int, answer any) {
 		return
 	}
 	if ok {
-		c.redirect(&r.Header)
+		c.redirect(&c.leader, &r.Header)
 		c.w.trace.client(c, "%v is refused with %d %s", op, r.Error, r.Message)
 	} else {
-		c.redirect(nil)
+		c.redirect(&c.leader, nil)
 	}
 	if !c.idempotent {
 		c.window = nil // nobody knows, and a repetition might double it
@@ -247,14 +250,14 @@ func (c *client) askLatest(op *readOp) {
 	call := clientCall{what: "ListOffsets latest", operation: op, event: func(id raft.RequestID) replica.Event {
 		return replica.ListOffsets{ID: id, LeaderEpoch: -1, Timestamp: replica.Latest}
 	}}
-	c.call(c.leader, call, func(answer any) {
+	c.call(c.asked, call, func(answer any) {
 		r, ok := answer.(replica.ListOffsetsResult)
 		switch {
 		case !ok:
-			c.redirect(nil)
+			c.redirect(&c.asked, nil)
 			c.retryRead(op, c.askLatest)
 		case r.Error != raft.NoError:
-			c.redirect(&r.Header)
+			c.redirect(&c.asked, &r.Header)
 			c.retryRead(op, c.askLatest)
 		default:
 			op.latest = r.Offset

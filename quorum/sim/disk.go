@@ -27,6 +27,7 @@ type disk struct {
 	onState             func(raft.ElectionState) // hears of each new durable content
 
 	lock io.Closer // the process has it
+	cuts int       // batches truncated since the oracle looked last
 
 	// Faults that are about to happen.
 	crashIn  int  // the process dies at this many changing calls from now; 0: it does not
@@ -236,7 +237,10 @@ func (f *watchedFile) Truncate(size int64) error {
 		return err
 	}
 	if isSegment(f.name) {
-		f.d.log.truncate(f.name, size)
+		if n := len(f.d.log.batches); n > 0 {
+			f.d.log.truncate(f.name, size)
+			f.d.cuts += n - len(f.d.log.batches)
+		}
 	}
 	return nil
 }

@@ -216,6 +216,7 @@ func (m *member) step(e replica.Event, format string, args ...any) {
 func (m *member) finish(out replica.Output, format string, args ...any) {
 	if out.Fatal != nil && m.disk.failed && out.Fatal.Reason == raft.FatalReason(storage.DiskIOError) {
 		m.w.trace.member(m, "ends with %s", out.Fatal.Reason)
+		m.w.saw(fsyncFailed)
 		m.die(m.io.chance(0.3))
 		m.w.in(m.io.about(m.w.plan.down), m.start)
 		return
@@ -364,6 +365,7 @@ func (m *member) serve(x *exchange) {
 			}
 		}
 		m.step(e, "<- c%d: %s", x.conn.dialer-len(m.w.members), p.what)
+		x.waited = !x.done
 	}
 }
 
@@ -473,6 +475,7 @@ func (m *member) stopped() {
 	}
 	m.disk.release()
 	m.w.trace.member(m, "stopped")
+	m.w.saw(stoppedGracefully)
 	m.end()
 	m.w.net.gone(m)
 	m.w.in(m.downFor, m.start)

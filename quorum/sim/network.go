@@ -169,6 +169,7 @@ type exchange struct {
 	payload any
 	open    bool // the dialer waits for the outcome
 	done    bool // answered by the listener
+	waited  bool // … not at once
 	answer  any
 	outcome func(answer any, f raft.Failure)
 }

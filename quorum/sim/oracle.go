@@ -81,7 +81,9 @@ type seen struct {
 	epoch         raft.Epoch
 	leader        raft.NodeID
 	highWatermark int64
+	handoff       raft.HandoffPhase
 	shown         int64
+	segments      int
 	checked       int // batches below the high watermark that were compared
 	second        time.Duration
 	fetch         fetchSeen
@@ -103,8 +105,13 @@ func (s *seen) outcome(c raft.Correlation) {
 	}
 }
 
-// local takes an answer to something that the simulation asked without a connection: a handoff.
-func (s *seen) local(_ *member, a replica.Answer) { s.locals = append(s.locals, a) }
+// local takes an answer to something that the simulation asked without a connection.
+func (s *seen) local(m *member, a replica.Answer) {
+	s.locals = append(s.locals, a)
+	if h, ok := a.Result.(raft.HandoffAccepted); ok && h.Refusal != "" {
+		m.w.saw(handoffRefused)
+	}
+}
 
 // committedEnd is the offset up to which anything was ever committed.
 func (o *oracle) committedEnd() int64 {
@@ -116,7 +123,17 @@ func (o *oracle) committedEnd() int64 {
 
 // started looks at a process that has just read its directory.
 func (o *oracle) started(m *member) {
-	m.disk.log.grown = 0
+	m.disk.log.grown, m.disk.cuts = 0, 0
+	if m.replica.Dir().Recovery().Torn.Bytes > 0 {
+		o.w.saw(tornTail)
+	}
+	switch m.replica.Status().Role {
+	case raft.Candidate:
+		o.w.saw(candidateRestarted)
+	case raft.Resigned:
+		o.w.saw(leaderRestarted)
+	case raft.Unattached, raft.Prospective, raft.Leader, raft.Follower:
+	}
 	m.seen.shown = m.replica.HighWatermark()
 	if m.seen.shown > o.committedEnd() {
 		o.w.violate("MajorityReachedHighWatermark", "node %d starts with high watermark %d, committed is %d", m.id, m.seen.shown, o.committedEnd())
@@ -130,6 +147,15 @@ func (o *oracle) look(m *member) {
 	s := &m.seen
 	s.role, s.voter, s.epoch, s.leader, s.highWatermark = st.Role, st.IsVoter, st.Election.Epoch, st.Election.Leader, st.HighWatermark
 
+	if s.handoff = st.Handoff.Phase; s.handoff != before.handoff {
+		switch s.handoff {
+		case raft.HandoffSucceeded:
+			o.w.saw(handoffSucceeded)
+		case raft.HandoffAborted:
+			o.w.saw(handoffAborted)
+		case raft.HandoffNone, raft.HandoffConverging, raft.HandoffPausing, raft.HandoffResigned, raft.HandoffFailed:
+		}
+	}
 	if s.epoch < before.epoch {
 		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
 	}
@@ -188,6 +214,14 @@ func held(m *member, b *batch) bool {
 // lookAtLog takes in what was appended, and checks what the replica says about its log.
 func (o *oracle) lookAtLog(m *member, st *raft.Status) {
 	l := &m.disk.log
+	if m.disk.cuts > 0 {
+		m.disk.cuts = 0
+		o.w.saw(truncated)
+	}
+	if n := len(l.segments); n > m.seen.segments && m.seen.segments > 0 {
+		o.w.saw(segmentRolled)
+	}
+	m.seen.segments = len(l.segments)
 	for ; l.grown < len(l.batches); l.grown++ {
 		b := l.batches[l.grown]
 		at := raft.OffsetAndEpoch{Offset: b.base, Epoch: b.epoch}
@@ -342,6 +376,7 @@ func (o *oracle) answers(m *member, x *exchange, result any) {
 	switch r := result.(type) {
 	case raft.VoteResponse:
 		request := x.payload.(raft.VoteRequest)
+		o.markVote(m, request, r)
 		if !r.Granted || request.PreVote {
 			return
 		}
@@ -349,21 +384,56 @@ func (o *oracle) answers(m *member, x *exchange, result any) {
 		if d := m.disk.durableState; d == nil || d.Epoch != request.Epoch || d.Voted.ID != request.Replica.ID {
 			o.w.violate("PersistedBeforeSent", "node %d votes for %d in epoch %d, its quorum-state says %+v", m.id, request.Replica.ID, request.Epoch, d)
 		}
+	case replica.FetchResult:
+		if r.Diverging != nil {
+			o.w.saw(diverging)
+		}
 	case replica.ProduceResult:
-		if op, ok := x.payload.(clientCall).operation.(*appendOp); ok && r.Error == raft.NoError {
+		op := x.payload.(clientCall).operation.(*appendOp)
+		switch {
+		case r.Error == raft.RequestTimedOut:
+			o.w.saw(appendTimedOut)
+		case r.Error == raft.NoError:
 			o.acked(m, op, r.BaseOffset)
 		}
 	case replica.ReadResult:
+		if r.Error == raft.OffsetNotAvailable {
+			o.w.saw(notAvailable)
+		}
 		o.reads(m, x.payload.(clientCall).offset, r)
 	case replica.ListOffsetsResult:
+		switch {
+		case r.Error == raft.NoError:
+			o.w.saw(barrierAnswered)
+		case x.waited && r.Error == raft.NotLeaderOrFollower:
+			o.w.saw(barrierRefused)
+		}
 		if r.Error == raft.NoError && r.Offset > o.committedEnd() {
 			o.w.violate("CommittedPrefix", "node %d names offset %d as the latest, committed is %d", m.id, r.Offset, o.committedEnd())
 		}
 	}
 }
 
+func (o *oracle) markVote(m *member, request raft.VoteRequest, r raft.VoteResponse) {
+	switch voted, ok := o.votes[ballot{m.key, request.Epoch}]; {
+	case r.Granted || r.Error != raft.NoError:
+	case request.PreVote:
+		o.w.saw(preVoteRefused)
+	case ok && voted != request.Replica.ID:
+		o.w.saw(votedTwiceAsked)
+	default:
+		o.w.saw(voteRefused)
+	}
+}
+
 // acked is a positive answer to an append.
 func (o *oracle) acked(m *member, op *appendOp, base int64) {
+	if m.seen.role != raft.Leader {
+		o.w.saw(ackedAfterOffice)
+	}
+	if op.acked++; op.acked > 1 {
+		o.w.saw(appendRepeated)
+	}
 	b := find(o.committed, base)
 	switch {
 	case b == nil:

@@ -147,7 +147,7 @@ var plantedBugs = []planted{
 		arrange: func(p *plan) { p.voters, p.observers = 3, 2 },
 	},
 	{
-		name: "the latest offset is told without proof of leadership", within: 300, finds: []string{"Linearizable"},
+		name: "the latest offset is told without proof of leadership", within: 60, finds: []string{"Linearizable"},
 		plant: func() *plant {
 			return &plant{clientAnswer: func(m *member, request replica.Event) any {
 				if l, ok := request.(replica.ListOffsets); ok && l.Timestamp == replica.Latest && m.seen.role == raft.Leader && m.seen.highWatermark >= 0 {
@@ -157,9 +157,10 @@ var plantedBugs = []planted{
 			}}
 		},
 		arrange: func(p *plan) {
-			p.voters = max(p.voters, 3)
-			p.every[isolate], p.every[split] = p.chaos/6, p.chaos/6
-			p.think = p.think / 2
+			p.voters, p.clients, p.loss, p.delayMean = 3, 4, 0, time.Millisecond
+			p.think, p.operations = 10*time.Millisecond, 600
+			p.every = [faultKinds]time.Duration{}
+			p.every[isolate] = 4 * time.Second
 		},
 	},
 	{

@@ -69,6 +69,28 @@ func TestSeedsThatFailed(t *testing.T) {
 	t.Log(total.String())
 }
 
+// TestEverythingHappens insists that seeds come across all faults and all odd situations, not only the first hundred.
+func TestEverythingHappens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs many seeds")
+	}
+	var total tally
+	for i := range uint64(150) {
+		total.run(t, 20_000+i)
+	}
+	for k, n := range total.counts.faults {
+		if n < 10 {
+			t.Errorf("fault %v happened %d times, want 10 at least", faultKind(k), n)
+		}
+	}
+	for k, n := range total.counts.marks {
+		if n < 3 {
+			t.Errorf("%v: seen %d times, want 3 at least", mark(k), n)
+		}
+	}
+	t.Log(total.String())
+}
+
 // TestSameSeedSameTrace shows that a seed says it all.
 func TestSameSeedSameTrace(t *testing.T) {
 	for seed := range uint64(10) {
@@ -128,6 +150,10 @@ func (s *tally) String() string {
 	fmt.Fprintf(&b, "\nfaults:")
 	for k, n := range c.faults {
 		fmt.Fprintf(&b, " %v %d;", faultKind(k), n)
+	}
+	fmt.Fprintf(&b, "\nseen:")
+	for k, n := range c.marks {
+		fmt.Fprintf(&b, " %v %d;", mark(k), n)
 	}
 	return b.String()
 }

@@ -34,25 +34,23 @@ type world struct {
 
 // counts tell what a run has seen, so that a test can say that something was tested.
 type counts struct {
-	faults     [faultKinds]int
-	elections  int
-	handoffs   int
-	truncated  int
-	acked      int
-	reads      int
-	duplicates int
+	faults    [faultKinds]int
+	marks     [markCount]int
+	elections int
+	acked     int
+	reads     int
 }
 
 func (c *counts) add(o counts) {
 	for k := range c.faults {
 		c.faults[k] += o.faults[k]
 	}
+	for k := range c.marks {
+		c.marks[k] += o.marks[k]
+	}
 	c.elections += o.elections
-	c.handoffs += o.handoffs
-	c.truncated += o.truncated
 	c.acked += o.acked
 	c.reads += o.reads
-	c.duplicates += o.duplicates
 }
 
 // violation is an invariant that did not hold.
@@ -161,6 +159,7 @@ func (w *world) diedAtDisk(d *disk) {
 	for _, m := range w.members {
 		if m.disk == d {
 			power := m.io.chance(0.5)
+			w.saw(diedInside)
 			w.trace.member(m, "dies inside a step, power cut %v", power)
 			m.die(power)
 			w.in(m.io.about(w.plan.down), m.start)

@@ -1,0 +1,41 @@
+package sim
+
+// mark is something that a run may come across. A simulation that never gets there tests nothing of it, however many
+// seeds are clean: TestEverythingHappens insists.
+type mark int
+
+const (
+	truncated          mark = iota // a follower cut its log
+	diverging                      // a leader told a follower where their logs part
+	preVoteRefused                 // …
+	voteRefused                    //
+	votedTwiceAsked                // a second candidate of an epoch was refused by a voter that had voted
+	candidateRestarted             // a process found its own vote in quorum-state
+	leaderRestarted                // a process found itself as leader in quorum-state
+	tornTail                       // recovery cut a torn tail
+	handoffSucceeded               //
+	handoffAborted                 //
+	handoffRefused                 //
+	ackedAfterOffice               // an append was acknowledged by a member that did not lead any more
+	barrierAnswered                //
+	barrierRefused                 // the leader lost its office while a barrier waited
+	notAvailable                   // a client came with an offset that is not known to be committed yet
+	appendRepeated                 // a retry found its original in the log
+	appendTimedOut                 // REQUEST_TIMED_OUT
+	diedInside                     // a process died between two calls on its disk
+	fsyncFailed                    //
+	stoppedGracefully              //
+	segmentRolled                  //
+	markCount          = int(segmentRolled) + 1
+)
+
+func (k mark) String() string {
+	return [...]string{
+		"log truncated", "diverging logs", "pre-vote refused", "vote refused", "second vote of an epoch refused", "candidate restarted",
+		"leader restarted", "torn tail cut", "handoff succeeded", "handoff aborted", "handoff refused",
+		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
+		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled",
+	}[k]
+}
+
+func (w *world) saw(k mark) { w.counts.marks[k]++ }
