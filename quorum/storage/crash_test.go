@@ -94,8 +94,11 @@ func walk(d *storage.Dir) ([][]byte, error) {
 // TestPR13PowerCutAtEveryCall runs random lives of a directory and cuts the power before every call that reaches the
 // disk: appends, rolls, flushes, truncations, votes, epochs, clean stops, kills. No flushed record and no vote is lost.
 func TestPR13PowerCutAtEveryCall(t *testing.T) {
-	cuts := 0
-	for seed := range *seeds {
+	n, cuts := *seeds, 0
+	if testing.Short() {
+		n = min(n, 4)
+	}
+	for seed := range n {
 		cuts += life(t, seed)
 	}
 	t.Logf("%d power cuts", cuts)
@@ -252,6 +255,9 @@ func TestPowerCutDuringFormat(t *testing.T) {
 
 // TestPowerCutWhileALongTailIsCut: a truncation that takes more than one group must not leave a hole that looks like rot.
 func TestPowerCutWhileALongTailIsCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("16 MiB at every step")
+	}
 	rng := rand.New(rand.NewPCG(7, 7))
 	o := opts
 	o.SegmentBytes = 5 << 20

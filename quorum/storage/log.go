@@ -184,8 +184,8 @@ func (l *Log) appendGroup(now raft.Instant, size int, batches [][]byte) error {
 	if !s.aged {
 		s.since, s.aged = now, true
 	}
-	if n, err := s.file.WriteAt(data, s.size); err != nil {
-		return l.cutBack(s, n, err)
+	if _, err := s.file.WriteAt(data, s.size); err != nil {
+		return l.cutBack(s, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,12 +219,10 @@ func (l *Log) continues(data []byte, end int64, epoch raft.Epoch) ([]record.Head
 	return headers, nil
 }
 
-// cutBack undoes a write that failed after n bytes. If that fails too, the log's end is unknown: fatal.
-func (l *Log) cutBack(s *segment, n int, cause error) error {
-	if n > 0 {
-		if err := s.file.Truncate(s.size); err != nil {
-			return l.fail(fault(DiskIOError, "write %s at %d: %v; cutting it back: %v", s.name, s.size, cause, err))
-		}
+// cutBack undoes a write that failed, however far it came. If that fails too, the log's end is unknown: fatal.
+func (l *Log) cutBack(s *segment, cause error) error {
+	if err := s.file.Truncate(s.size); err != nil {
+		return l.fail(fault(DiskIOError, "write %s at %d: %v; cutting it back: %v", s.name, s.size, cause, err))
 	}
 	return l.fail(cause)
 }
