@@ -274,6 +274,12 @@ func TestBrokenMembers(t *testing.T) {
 			}),
 			reason: v1alpha1.ReasonCreatingMembers, actions: []Action{CreateMemberPod{0, "c0", oldRevision, time.Time{}}},
 		},
+		"RL-01 of two that are gone one tries a spec that nobody has run": {
+			o: quiet(upgrade(), noPod(0, 1000), func(o *Observation) {
+				o.Revisions = []OldRevision{{oldRevision, "u-old", "u-config"}}
+			}),
+			reason: v1alpha1.ReasonCreatingMembers, actions: []Action{CreateMemberPod{0, "c0", newRevision, time.Time{}}, CreateMemberPod{1000, "c1000", oldRevision, time.Time{}}},
+		},
 		"a container that has just ended is left to its restart": {
 			o: quiet(upgrade(1000), pods(func(p *Pod) { p.Running, p.Ready = false, false }, 0)), reason: v1alpha1.ReasonMemberNotCaughtUp,
 		},
