@@ -35,7 +35,8 @@ type load struct {
 	appended int
 	lastAck  time.Time
 	longest  time.Duration // between two acknowledged appends since mark
-	failed   []error       // an append that ended with an error: with endless retries there is none
+	finished bool
+	failed   []error // an append that ended with an error: with endless retries there is none
 }
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
@@ -112,13 +113,13 @@ func (l *load) mark() {
 }
 
 // longestGap is the longest time since mark in which nothing was acknowledged, the
-// one that is going on included; 0 while no client runs.
+// one that is going on included; 0 before the client started and after it finished.
 func (l *load) longestGap() time.Duration {
-	if l.client == nil {
-		return 0
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.client == nil || l.finished {
+		return 0
+	}
 	return max(l.longest, time.Since(l.lastAck))
 }
 
@@ -139,6 +140,9 @@ func (l *load) close() {
 // one last record behind which nothing of ours can be.
 func (l *load) finish(ctx context.Context) error {
 	close(l.stop)
+	l.mu.Lock()
+	l.finished = true
+	l.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
 		l.group.Wait()

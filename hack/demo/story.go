@@ -29,9 +29,9 @@ const (
 // demo's person does not want to.
 const minReadySeconds = 2
 
-// install removes what an earlier run left, and installs the operator.
+// install removes the quorum of an earlier run, and installs the operator over its own.
 func (d *demo) install(ctx context.Context) (string, error) {
-	if err := d.kubectl(ctx, "delete", "namespace", namespace, operatorNamespace, "--ignore-not-found", "--wait", "--timeout=120s"); err != nil {
+	if err := d.kubectl(ctx, "delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=120s"); err != nil {
 		return "", err
 	}
 	if err := d.kubectl(ctx, "apply", "--server-side", "-k", d.operator); err != nil {
