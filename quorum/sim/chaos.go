@@ -44,6 +44,9 @@ func (k faultKind) String() string {
 // startChaos begins all kinds of faults that the plan has.
 func (w *world) startChaos() {
 	w.chaotic = true
+	if w.plant != nil && w.plant.script != nil {
+		w.plant.script(w)
+	}
 	for i, every := range w.plan.every {
 		if every > 0 {
 			k := faultKind(i)

@@ -180,15 +180,16 @@ func (m *member) start() {
 // the bootstrap servers, as package transport keeps them.
 func (m *member) connect() {
 	n := len(m.w.members)
+	single := m.w.plant == nil || !m.w.plant.pipelined
 	m.peers = make([]*caller, 2*n)
 	for i, to := range m.w.members {
-		m.peers[i] = &caller{n: m.w.net, from: m.host, to: to, timeout: m.w.plan.requestTimeout, single: true}
+		m.peers[i] = &caller{n: m.w.net, from: m.host, to: to, timeout: m.w.plan.requestTimeout, single: single}
 		m.peers[i].lost = func(refused bool) {
 			m.whenAwake(func() {
 				m.step(replica.Core{Event: raft.ConnectionLost{Peer: to.id, Refused: refused}}, "connection to %d lost, refused %v", to.id, refused)
 			})
 		}
-		m.peers[n+i] = &caller{n: m.w.net, from: m.host, to: to, timeout: m.w.plan.requestTimeout, single: true}
+		m.peers[n+i] = &caller{n: m.w.net, from: m.host, to: to, timeout: m.w.plan.requestTimeout, single: single}
 	}
 }
 

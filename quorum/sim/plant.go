@@ -21,6 +21,8 @@ type plant struct {
 	fetched      func(m *member, f *replica.Fetched)
 	producers    func(*state.Options)
 	clientBatch  func(raw []byte) []byte
+	script       func(w *world) // faults of its own
+	pipelined    bool           // several requests on one connection to a peer (against rule 6 of package raft)
 }
 
 func (p *plant) keepsDirUnsynced(dir string, newState bool) bool {
