@@ -79,7 +79,7 @@ func TestSafeToRestart(t *testing.T) {
 		"nobody leads":                            {quiet(noLeader), v1alpha1.ReasonNoLeader},
 		"the next candidate speaks for all":       {quiet(upgrade(1000, 2), fresh(2)), v1alpha1.ReasonSettling},
 		"one voter down leaves none to spare":     {quiet(waiting("CrashLoopBackOff", 0), upgrade(1000)), v1alpha1.ReasonQuorumAtStake},
-		"whichever of them it is":                 {quiet(waiting("CrashLoopBackOff", 2)), v1alpha1.ReasonQuorumAtStake},
+		"whichever of them it is":                 {quiet(waiting("CrashLoopBackOff", 2)), v1alpha1.ReasonMemberNotReady},
 		"a quorum of one may always be restarted": {build(1, 0), ""},
 		"a member is on its way out":              {quiet(terminating(1001)), v1alpha1.ReasonMemberTerminating},
 	} {
