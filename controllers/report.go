@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -39,7 +40,9 @@ func (r *MetadataQuorumReconciler) report(ctx context.Context, s *scene, step pl
 	}
 	mq := s.mq.DeepCopy()
 	mq.Status = next
-	if err := r.Status().Update(ctx, mq); err != nil {
+	if err := r.Status().Update(ctx, mq); apierrors.IsNotFound(err) {
+		return 0, nil // deleted meanwhile
+	} else if err != nil {
 		return 0, fmt.Errorf("write status: %w", err)
 	}
 	r.announce(s, old, &next)

@@ -20,8 +20,11 @@ import (
 // disruption controller, the volume binder and the garbage collector.
 
 // evictionTimeout is how long an evicted pod counts as disrupted though it was
-// never seen to go (the disruption controller's own figure).
-const evictionTimeout = 2 * time.Minute
+// never seen to go; the disruption controller waits two minutes.
+const evictionTimeout = 3 * time.Second
+
+// conflictDelay is when a status is computed again that met a newer object.
+const conflictDelay = 20 * time.Millisecond
 
 // reconcileBudget keeps a budget's status, from which the API server decides
 // whether an eviction may pass.
@@ -39,17 +42,20 @@ func (r *Runner) reconcileBudget(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, err
 	}
 	status := budgetStatus(&pdb, pods.Items, time.Now())
+	var again ctrl.Result
+	if len(status.DisruptedPods) > 0 {
+		again.RequeueAfter = evictionTimeout // time alone may end it
+	}
 	if equality.Semantic.DeepEqual(status, pdb.Status) {
-		return ctrl.Result{}, nil
+		return again, nil
 	}
 	pdb.Status = status
-	if err := r.client.Status().Update(ctx, &pdb); err != nil && !apierrors.IsConflict(err) {
+	if err := r.client.Status().Update(ctx, &pdb); apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil // an eviction has just been counted
+	} else if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if len(status.DisruptedPods) > 0 {
-		return ctrl.Result{RequeueAfter: time.Second}, nil
-	}
-	return ctrl.Result{}, nil
+	return again, nil
 }
 
 // budgetStatus counts as the disruption controller does for an integer
@@ -109,7 +115,9 @@ func (r *Runner) reconcileClaim(ctx context.Context, req ctrl.Request) (ctrl.Res
 	pvc.Status.Phase = corev1.ClaimBound
 	pvc.Status.AccessModes = pvc.Spec.AccessModes
 	pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: *pvc.Spec.Resources.Requests.Storage()}
-	if err := r.client.Status().Update(ctx, &pvc); err != nil && !apierrors.IsConflict(err) {
+	if err := r.client.Status().Update(ctx, &pvc); apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	} else if err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	return ctrl.Result{}, nil
