@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 	"github.com/kraft-operator/kraft-operator/quorum/cli"
 )
 
@@ -131,6 +132,7 @@ func (r *Runner) reconcilePod(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	p := r.known(req.NamespacedName, obj.UID)
 	switch {
 	case err != nil: // gone
+	case obj.Labels[v1alpha1.LabelQuorum] == "": // not made by the operator, nothing is known of its program
 	case obj.DeletionTimestamp != nil && (p == nil || p.stop(time.Duration(*obj.DeletionGracePeriodSeconds)*time.Second)):
 		return ctrl.Result{}, r.remove(ctx, &obj)
 	case obj.DeletionTimestamp != nil, p != nil, finished(&obj):
