@@ -8,7 +8,7 @@ import "time"
 type Ready struct {
 	Persist    *ElectionState  // must be durable before anything below happens
 	Truncate   *Truncate       // cut the log
-	EpochStart *OffsetAndEpoch // a new leader's epoch begins here: durable in leader-epoch-checkpoint
+	EpochStart *OffsetAndEpoch // a new leader's epoch begins here: the log's epochs take note
 	Appends    []Append        // in order
 	Flush      bool            // fsync the log beside everything else and report Flushed; at most one is outstanding
 	Answers    []Answer

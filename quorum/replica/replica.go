@@ -196,7 +196,7 @@ func (r *Replica) write(rd raft.Ready) error {
 	}
 	if rd.EpochStart != nil {
 		if err := r.log.AssignEpoch(*rd.EpochStart); err != nil {
-			return fmt.Errorf("write leader-epoch-checkpoint: %w", err)
+			return fmt.Errorf("begin epoch %d: %w", rd.EpochStart.Epoch, err)
 		}
 	}
 	for _, a := range rd.Appends {

@@ -47,7 +47,8 @@ func (l *Log) Committed() int64 {
 	return l.committed.mark
 }
 
-// WriteCommitted writes the file committed if the mark has moved. It may run beside everything else.
+// WriteCommitted writes the file committed if the mark has moved, and leader-epoch-checkpoint if an epoch has come or gone.
+// It may run beside everything else.
 func (d *Dir) WriteCommitted() error { return d.Log.writeCommitted() }
 
 func (l *Log) writeCommitted() error {
@@ -57,8 +58,14 @@ func (l *Log) writeCommitted() error {
 	p := raft.OffsetAndEpoch{Offset: l.committed.mark, Epoch: epochBefore(l.epochs, l.committed.mark)}
 	wrote, failed := l.committed.wrote, l.failed
 	l.mu.RUnlock()
-	if failed != nil || p.Offset <= wrote {
+	if failed != nil {
 		return failed
+	}
+	if err := l.writeEpochs(); err != nil {
+		return l.fail(err)
+	}
+	if p.Offset <= wrote {
+		return nil
 	}
 	if err := vfs.WriteFileAtomic(l.fs, path.Join(l.dir, committedFile), encodeEpochs([]raft.OffsetAndEpoch{p})); err != nil {
 		return l.fail(err)

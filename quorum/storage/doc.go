@@ -12,9 +12,9 @@
 //
 // # What is durable when
 //
-// WriteElectionState and AssignEpoch return after the fsync. Append returns before it; Flush, which may run on another
-// goroutine, makes durable what was appended when it began. At most one group of batches, MaxGroup bytes, is ever
-// unsynced: Append flushes by itself rather than exceed it.
+// WriteElectionState returns after the fsync. Append returns before it; Flush, which may run on another goroutine, makes
+// durable what was appended when it began. leader-epoch-checkpoint follows later: nothing here reads it. At most one
+// group of batches, MaxGroup bytes, is ever unsynced: Append flushes by itself rather than exceed it.
 //
 // That is what lets Open tell a torn tail from rot. Damage above the committed position is torn if it and all behind it
 // fit one group: then the log is cut there. Any other damage is LOG_CORRUPT and nothing is cut. (The price: rot in the

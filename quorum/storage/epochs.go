@@ -8,27 +8,24 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
-// AssignEpoch notes that an epoch begins at an offset and returns once leader-epoch-checkpoint says so on disk: a new
-// leader calls it before it writes, Append for the batches of a new epoch. An epoch that is the latest already, and began
-// no later, is left alone; entries that contradict the new one are removed.
+// AssignEpoch notes that an epoch begins at an offset: a new leader calls it before it writes, Append for the batches of a
+// new epoch. An epoch that is the latest already, and began no later, is left alone; entries that contradict the new one
+// are removed.
+//
+// It does not wait for the disk. Nothing of ours relies on leader-epoch-checkpoint: Open takes the epochs from the log, and
+// quorum-state remembers the epoch itself. The file is for Kafka and its tools, and follows with WriteCommitted, a second
+// later at most. In an election two fsyncs on the new leader and two on each follower would stand between clients and
+// their answers.
 func (l *Log) AssignEpoch(p raft.OffsetAndEpoch) error {
-	if err := l.failure(); err != nil {
-		return err
-	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil {
+		return l.failed
+	}
 	if n := len(l.epochs); n > 0 && l.epochs[n-1].Epoch == p.Epoch && l.epochs[n-1].Offset <= p.Offset {
-		l.mu.Unlock()
 		return nil
 	}
-	before := l.epochs
-	l.epochs = assign(slices.Clone(l.epochs), p)
-	l.mu.Unlock()
-	if err := l.fail(l.writeEpochs()); err != nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.epochs = before
-		return err
-	}
+	l.epochs, l.epochsStale = assign(slices.Clone(l.epochs), p), true
 	return nil
 }
 
@@ -43,15 +40,21 @@ func assign(epochs []raft.OffsetAndEpoch, p raft.OffsetAndEpoch) []raft.OffsetAn
 	return append(epochs, p)
 }
 
-// writeEpochs is called by the owner alone.
+// writeEpochs writes leader-epoch-checkpoint if it is behind. The caller holds committed.writing, or is alone.
 func (l *Log) writeEpochs() error {
-	l.mu.RLock()
-	data := encodeEpochs(l.epochs)
-	l.mu.RUnlock()
+	l.mu.Lock()
+	stale, data := l.epochsStale, encodeEpochs(l.epochs)
+	l.epochsStale = false
+	l.mu.Unlock()
+	if !stale {
+		return nil
+	}
 	if err := vfs.WriteFileAtomic(l.fs, path.Join(l.dir, epochFile), data); err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.epochsStale = true
 		return err
 	}
-	l.epochsStale = false
 	return nil
 }
 

@@ -332,7 +332,10 @@ func TestST13FsyncErrorIsFatal(t *testing.T) {
 			return d.WriteElectionState(raft.ElectionState{Epoch: 5, Leader: 1, Voted: raft.NoReplica}, 1, nil)
 		}},
 		{"epochs", vfs.OpSync, "leader-epoch-checkpoint.tmp", func(d *storage.Dir) error {
-			return d.Log.AssignEpoch(raft.OffsetAndEpoch{Offset: 3, Epoch: 9})
+			if err := d.Log.AssignEpoch(raft.OffsetAndEpoch{Offset: 3, Epoch: 9}); err != nil {
+				return err
+			}
+			return d.WriteCommitted()
 		}},
 		{"truncation", vfs.OpSync, ".log", func(d *storage.Dir) error { return d.Log.Truncate(0) }},
 	} {

@@ -37,9 +37,10 @@ type Log struct {
 	newFile    bool  // a segment was made whose directory entry is not synced
 	generation int   // counts truncations
 	failed     error // the first fatal fault: nothing works after it
+	// epochsStale: leader-epoch-checkpoint does not say what epochs says
+	epochsStale bool
 
-	epochsStale bool // the owner's: leader-epoch-checkpoint holds entries that a truncation removed
-	committed   committed
+	committed committed
 }
 
 // Start is the first offset that the log still has.
@@ -413,10 +414,7 @@ func boundary(v view, offset int64) (int64, error) {
 func (l *Log) close(clean bool) error {
 	var err error
 	if clean {
-		if _, err = l.Flush(); err == nil && l.epochsStale {
-			err = l.fail(l.writeEpochs())
-		}
-		if err == nil {
+		if _, err = l.Flush(); err == nil {
 			err = l.writeCommitted()
 		}
 	}

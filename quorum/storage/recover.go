@@ -325,6 +325,7 @@ func (r *recoverer) writeEpochs() error {
 		return nil
 	}
 	r.recovery.EpochsRebuilt = true
+	r.log.epochsStale = true
 	return r.log.writeEpochs()
 }
 
