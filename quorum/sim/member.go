@@ -20,14 +20,15 @@ const (
 
 // member is one machine with its disk, and the process on it while it runs.
 type member struct {
-	w     *world
-	id    raft.NodeID
-	host  int
-	voter bool // by plan
-	key   raft.ReplicaKey
-	disk  *disk
-	dice  dice // of the processes; each start takes a seed from it
-	io    dice // of the disk
+	w       *world
+	id      raft.NodeID
+	host    int
+	voter   bool // by plan
+	release release
+	key     raft.ReplicaKey
+	disk    *disk
+	dice    dice // of the processes; each start takes a seed from it
+	io      dice // of the disk
 
 	powered     bool // the machine is on
 	barred      bool // for good
@@ -60,6 +61,14 @@ func newMember(w *world, id raft.NodeID, host int, voter bool) *member {
 		io:   newDice(w.plan.seed, fmt.Sprintf("disk %d", id)),
 	}
 	m.key = raft.ReplicaKey{ID: id, DirectoryID: m.newDirectoryID()}
+	m.release = kip1166
+	if w.plan.wire {
+		oldest := kip853
+		if w.plan.kraftVersion == 0 {
+			oldest = kip595
+		}
+		m.release = oldest + release(newDice(w.plan.seed, fmt.Sprintf("release of %d", id)).IntN(int(kip1166-oldest)+1))
+	}
 	return m
 }
 
@@ -351,6 +360,13 @@ func (m *member) serve(x *exchange) {
 	id := m.lastID
 	m.requests[id] = x
 	switch p := x.payload.(type) {
+	case raft.ApiVersionsRequest: // answered without the core
+		answer := raft.ApiVersionsResponse{KRaft: &raft.VersionRange{Max: 1}}
+		if !m.voter {
+			answer.KRaft = nil
+		}
+		delete(m.requests, id)
+		x.reply(answer)
 	case raft.Request:
 		if b := m.w.plant; b != nil && b.receive != nil {
 			p = b.receive(m, p)
@@ -399,12 +415,19 @@ func (m *member) send(s raft.Send) {
 	m.w.oracle.sends(m, s)
 	m.w.trace.member(m, "-> %d: %s", to.id, describe(s.Request)+bootstrap(s.To))
 	life := m.life
-	peer.call(s.Request, func(answer any, f raft.Failure) {
+	x := &exchange{payload: s.Request, outcome: func(answer any, f raft.Failure) {
 		if !m.up || m.life != life {
 			return
 		}
 		m.whenAwake(func() { m.outcome(to, s, answer, f) })
-	})
+	}}
+	if m.w.plan.wire {
+		if x.payload, x.spoken = m.speak(to, s.Request); x.spoken == nil {
+			m.w.in(0, func() { x.outcome(nil, raft.UnsupportedByPeer) })
+			return
+		}
+	}
+	peer.exchange(x)
 }
 
 // bootstrap marks what goes to a bootstrap server in the trace.

@@ -167,9 +167,10 @@ func (n *network) ended(c *conn) {
 type exchange struct {
 	conn    *conn
 	payload any
-	open    bool // the dialer waits for the outcome
-	done    bool // answered by the listener
-	waited  bool // … not at once
+	spoken  *spoken // if it goes over the wire as bytes
+	open    bool    // the dialer waits for the outcome
+	done    bool    // answered by the listener
+	waited  bool    // … not at once
 	answer  any
 	outcome func(answer any, f raft.Failure)
 }
@@ -192,11 +193,15 @@ type caller struct {
 
 // call sends a request. The outcome comes exactly once unless the caller dies.
 func (k *caller) call(payload any, outcome func(answer any, f raft.Failure)) {
+	k.exchange(&exchange{payload: payload, outcome: outcome})
+}
+
+func (k *caller) exchange(x *exchange) {
 	if k.single && len(k.open) > 0 {
 		k.close()
 		k.fail(raft.Disconnected)
 	}
-	x := &exchange{payload: payload, open: true, outcome: outcome}
+	x.open = true
 	k.open = append(k.open, x)
 	k.n.w.in(k.timeout, func() {
 		if x.open && !k.dead { // a connection with a request as old as this is closed
@@ -262,7 +267,7 @@ func (k *caller) transmit(x *exchange) {
 		again := &conn{dialer: c.dialer, listener: c.listener, life: c.life, closed: true}
 		k.n.last++
 		again.id = k.n.last
-		copied := &exchange{conn: again, payload: x.payload}
+		copied := &exchange{conn: again, payload: x.payload, spoken: x.spoken}
 		k.n.w.in(k.n.delay(c.dialer, c.listener.host)+k.n.dice.about(500*time.Millisecond), func() { again.arrived(copied) })
 	}
 }
@@ -286,6 +291,9 @@ func (c *conn) arrived(x *exchange) {
 
 // reply hands the listener's answer over. Answers leave in the order of the requests.
 func (x *exchange) reply(answer any) {
+	if x.spoken != nil {
+		answer = x.spoken.answer(x.conn.listener.w, answer)
+	}
 	x.done, x.answer = true, answer
 	c := x.conn
 	for len(c.queue) > 0 && c.queue[0].done {

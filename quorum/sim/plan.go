@@ -25,6 +25,7 @@ type plan struct {
 	delayMin, delayMean time.Duration // of one message, one way
 	loss                float64       // share of messages that TCP has to send again
 	duplicate           float64       // share of peers' requests that arrive a second time, some time later
+	wire                bool          // messages between members pass as bytes, in versions old and new
 	driftPPM            int           // clocks run up to this much too fast or too slow
 
 	flushMean time.Duration // how long an fsync takes
@@ -91,6 +92,7 @@ func draw(seed uint64) plan {
 	if d.chance(0.05) {
 		p.every = [faultKinds]time.Duration{} // a quiet world must be quiet
 	}
+	p.wire = d.chance(0.3)
 	return p
 }
 
@@ -101,8 +103,8 @@ func (p plan) String() string {
 		p.seed, p.voters, p.kraftVersion, p.observers, p.clients, p.window, p.think, p.chaos)
 	fmt.Fprintf(&b, "  timers: election %v, fetch %v, request %v, linger %v; fetch %d bytes, segments %d bytes\n",
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
-	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v; clocks drift %d ppm; fsync %v, told up to %v late\n",
-		p.delayMin, p.delayMean, p.loss, p.duplicate, p.driftPPM, p.flushMean, p.flushLate)
+	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, told up to %v late\n",
+		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.flushLate)
 	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {
 		if every > 0 {

@@ -257,6 +257,9 @@ func staleFetches(w *world) {
 			slow := &w.net.links[a.host][l.host]
 			slow.slowUntil, slow.slowBy = w.now+time.Second, 300*time.Millisecond
 			w.in(d.between(200*time.Millisecond, 350*time.Millisecond), func() {
+				if !w.chaotic {
+					return
+				}
 				w.net.cut(l.host, b.host, time.Second)
 				w.net.cut(b.host, l.host, time.Second)
 			})
