@@ -28,7 +28,7 @@ func TestCluster(t *testing.T) {
 	}
 	seeds := uint64(100)
 	if testing.Short() {
-		seeds = 20
+		seeds = 15
 	}
 	stats := worldStats{}
 	for seed := uint64(1); seed <= seeds; seed++ {

@@ -16,4 +16,43 @@
 //  7. Messages that have already arrived are given before a Deadline that is due: a late wake-up is not a silent leader.
 //
 // The core knows positions (offset, epoch, size), never payload bytes; it has no clock, socket, disk, goroutine or logger.
+// The same events give the same effects: randomness comes from Config.Rand alone, and no map is ever iterated.
+//
+// # What always holds
+//
+//   - An epoch has at most one leader; a replica votes once an epoch, and remembers it before it says so.
+//   - Committed is what a majority of the newest voter set, appended or committed, has on disk, once that includes the first
+//     record of the leader's epoch. It is never truncated: a leader that asks for it ends the process.
+//   - Nothing counts that is not flushed: no share of the leader's own in the high watermark, no offset in a Fetch
+//     (observer-only replicas, which never count, excepted), no answer to a write.
+//   - At most one batch group (8 MiB) is unsynced, so that recovery can tell a torn tail from damage.
+//   - A write is acknowledged only if it stands in the log, in its epoch, below the high watermark; also across a change of
+//     leader. Whatever is unsure is answered with NOT_LEADER_OR_FOLLOWER.
+//   - Observers fetch and learn; they never count, never vote for themselves, and keep no leader in office.
+//   - A timer that has no action is no deadline: nobody spins.
+//
+// invariants.go checks after each step what one replica can check by itself.
+//
+// # Where this is not Kafka, though no Kafka peer can tell
+//
+//   - The high watermark waits for the leader's own fsync; the fsync runs beside replication.
+//   - EndQuorumEpoch makes followers grant pre-votes, and its first successor skips its own: the best one wins at once.
+//   - A handoff pauses writes and waits for the target's last fetch before it resigns.
+//   - A refused connection to the leader starts an election by rank (fast failover).
+//   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
+//   - Parked fetches fail whenever the leader leaves office; a Fetch with the leader's own id gets INVALID_REQUEST.
+//   - A replica that voted for itself and then learnt of a leader restarts as its follower, not as a candidate.
+//
+// # Reading order
+//
+// types.go, event.go and ready.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
+// epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader), history.go (where logs
+// part), watermark.go (what is committed), propose.go (writes), membership.go (voter sets), handoff.go, conn.go.
+//
+// # Stories
+//
+// testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn are public bug reports
+// retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
+// check_quorum_observers, observer_discovery, barrier, update_voter_mb04, reserve, shutdown, the handoff_… family,
+// writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once.
 package raft

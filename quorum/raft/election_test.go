@@ -183,6 +183,8 @@ func TestGranting(t *testing.T) {
 					if n.state != state || n.election != timer {
 						t.Errorf("%s, pre-vote %v, log end %v: left a trace: %+v", name, pre, last, n.state)
 					}
+				case n.election == timer:
+					t.Errorf("%s: granting a vote did not restart the election timer (C-044)", name)
 				case m.state.Voted != testKey(2):
 					t.Errorf("%s: vote granted but not persisted", name)
 				}

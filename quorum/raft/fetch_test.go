@@ -1,7 +1,6 @@
 package raft
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -275,50 +274,5 @@ func TestPR20NobodySpins(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestSuccessorDelay is Kafka's formula (kraft-spec 4.3) and, without a list, the rank.
-func TestSuccessorDelay(t *testing.T) {
-	_, n := followerOf(t)
-	for count, want := range map[int][]int{2: {0, 500}, 3: {0, 250, 500}, 4: {0, 125, 250, 500}, 6: {0, 31, 62, 124, 248, 496}} {
-		var got []int
-		for place := range count {
-			got = append(got, int(n.successorDelay(place, count)/time.Millisecond))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%d successors: %v, want %v", count, got, want)
-		}
-	}
-	if got := n.successorDelay(-1, 2); got != time.Second {
-		t.Errorf("not listed: %v", got)
-	}
-	if got := n.successorDelay(-1, 0); got != 0 { // the lowest id besides the leader's
-		t.Errorf("empty list: %v", got)
-	}
-	if got := n.successorDelay(80, 90); got != time.Second {
-		t.Errorf("absurd list: %v", got)
-	}
-}
-
-// TestInconsistentLeaders: two leaders of one epoch, or a leadership of our own that we do not know of, end the process.
-func TestInconsistentLeaders(t *testing.T) {
-	for name, r := range map[string]BeginQuorumEpochRequest{
-		"another leader of the epoch": {ClusterID: testCluster, Voter: testKey(1), Leader: 3, Epoch: 7, Endpoints: testEndpoints(3)},
-		"our own id":                  {ClusterID: testCluster, Voter: testKey(1), Leader: 1, Epoch: 8, Endpoints: testEndpoints(1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, n := followerOf(t)
-			n.Step(n.now, Inbound{ID: 1, Request: r})
-			f := m.take().ready.Fatal
-			if f == nil || f.Reason != InconsistentState {
-				t.Fatalf("fatal %+v", f)
-			}
-			t.Log(f.Message)
-			n.Step(n.now, Deadline{}) // a dead node does nothing
-			if n.HasReady() && n.Ready().Fatal == nil || n.Deadline() != Never {
-				t.Error("goes on after a fatal fault")
-			}
-		})
 	}
 }

@@ -232,8 +232,8 @@ func (n *Node) onFetch(id RequestID, from ConnID, r FetchRequest) {
 	p, voter := l.replica(r.Replica)
 	wanted := false
 	if p != nil {
-		l.supersede(n, r.Replica)
 		l.booked(n, p, r, from)
+		l.supersede(n, r.Replica)
 		if voter {
 			l.markSeen(n, p)
 			n.advance()

@@ -49,10 +49,14 @@ func TestBarrierNeedsTheSameConnection(t *testing.T) {
 	if answered(m.take().answers) {
 		t.Fatal("proof without any fetch")
 	}
-	if answered(fetch(m, 2, 22, n.log.end)) {
+	answers := fetch(m, 2, 22, n.log.end)
+	if answered(answers) {
 		t.Fatal("a fetch on another connection counted")
 	}
-	// It was answered at once, though there was nothing to tell; the next one on that connection counts.
+	// It is answered at once, though there is nothing to tell; the next one on that connection counts.
+	if len(answers) != 1 || len(n.leader.parked) != 0 {
+		t.Fatalf("the fetch was parked although a barrier waits for its successor: %+v", answers)
+	}
 	if !answered(fetch(m, 2, 22, n.log.end)) {
 		t.Fatal("a fetch that follows an answer did not count")
 	}
