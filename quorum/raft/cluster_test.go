@@ -26,7 +26,7 @@ func TestCluster(t *testing.T) {
 		}
 		return
 	}
-	seeds := uint64(100)
+	seeds := uint64(50)
 	if testing.Short() {
 		seeds = 15
 	}

@@ -45,9 +45,9 @@
 //
 // # Reading order
 //
-// types.go, event.go and ready.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
+// types.go, event.go, ready.go and config.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
 // epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader), history.go (where logs
-// part), watermark.go (what is committed), propose.go (writes), membership.go (voter sets), handoff.go, conn.go.
+// part), watermark.go (what is committed), propose.go (writes), membership.go (voter sets), handoff.go, leave.go, conn.go.
 //
 // # Stories
 //

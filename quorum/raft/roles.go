@@ -233,3 +233,10 @@ func (n *Node) losePreVote(timedOut bool) {
 	}
 	n.election = n.randomElectionTimeout()
 }
+
+// noteLeader acts on a leader becoming known: writes that were never appended go there.
+func (n *Node) noteLeader() {
+	if n.role == Follower {
+		n.proposals.redirect(n)
+	}
+}

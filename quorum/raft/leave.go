@@ -1,0 +1,97 @@
+package raft
+
+import (
+	"slices"
+	"time"
+)
+
+// A leader leaves office by itself for two reasons besides a silent majority: its process is asked to stop, or its disk is
+// nearly full. Both begin a handoff.
+
+// defaultShutdownTimeout bounds a Shutdown that names no time.
+const defaultShutdownTimeout = 5 * time.Second
+
+// onReserve: a full leader refuses appends and hands over to a voter that has room; a full follower drops what it gets and
+// campaigns last. Space back means service back.
+func (n *Node) onReserve(r Reserve) {
+	n.belowReserve = r.Below
+	if n.role == Leader {
+		n.leader.reserveRetry = n.now
+	}
+	if !r.Below {
+		n.fetch.notBefore = min(n.fetch.notBefore, n.now)
+		return
+	}
+	q := &n.proposals
+	q.held = slices.DeleteFunc(q.held, func(p proposal) bool {
+		if p.control != nil {
+			return false
+		}
+		q.heldBytes -= p.bytes
+		n.answer(p.id, ProposeResult{Header: n.clientHeader(KafkaStorageError), BaseOffset: Unknown})
+		return true
+	})
+}
+
+// onShutdown begins a graceful stop. Only a leader has anything to do first.
+func (n *Node) onShutdown(s Shutdown) {
+	timeout := s.Timeout
+	if timeout <= 0 {
+		timeout = defaultShutdownTimeout
+	}
+	if n.stopped {
+		return
+	}
+	if n.stopping {
+		n.shutdown = min(n.shutdown, n.now.Add(timeout))
+		return
+	}
+	n.stopping = true
+	n.shutdown = n.now.Add(timeout)
+	if t := &n.transfer; t.active() {
+		t.deadline, t.maxPause = min(t.deadline, n.now.Add(timeout/2)), min(t.maxPause, timeout/2)
+	}
+}
+
+// leaveByShutdown hands over, or resigns at once if nobody is fit to take over.
+func (n *Node) leaveByShutdown() {
+	half := max(time.Duration(n.shutdown-n.now)/2, time.Millisecond)
+	target, refusal := n.pickTarget(Handoff{Target: NoReplica})
+	if refusal == "" {
+		n.beginTransfer(Handoff{CatchUpTimeout: half, MaxPause: min(half, defaultMaxPause)}, target)
+		return
+	}
+	n.transfer = transfer{status: HandoffStatus{
+		Phase: HandoffAborted, From: n.cfg.Self.ID, Target: NoReplica, To: None, FromEpoch: n.state.Epoch, Message: refusal,
+	}}
+	n.becomeResigned(n.leader.successors(n, nil))
+}
+
+// maybeStop lets the process exit: an observer, a follower or a sole voter at once; a former leader when its last parked
+// write is answered and the gap is measured; anybody when time is up.
+func (n *Node) maybeStop() {
+	if !n.stopping || n.stopped {
+		return
+	}
+	expired := n.now >= n.shutdown
+	if !expired {
+		switch {
+		case n.role == Leader && len(n.leader.set) > 1:
+			return
+		case n.isVoter && len(n.voters.current()) > 1 && n.role != Follower:
+			return // nobody leads yet: our vote may be needed
+		case len(n.proposals.held) > 0 || len(n.proposals.appended) > 0:
+			return
+		case n.transfer.status.Phase == HandoffResigned && n.transfer.status.From == n.cfg.Self.ID && n.role == Follower:
+			return
+		}
+	}
+	if n.role == Leader && len(n.leader.set) > 1 {
+		n.becomeResigned(n.leader.successors(n, nil)) // out of time, but not without a word
+		n.sendEnd()
+	}
+	n.proposals.failAll(n)
+	n.shutdown = Never
+	n.stopped = true
+	n.ready.Stopped = true
+}
