@@ -124,6 +124,9 @@ func (n *Node) onVote(r VoteRequest) VoteResponse {
 
 // grants decides on a vote of our own epoch. Nothing changes here: a pre-vote leaves no trace, not even in a timer.
 func (n *Node) grants(r VoteRequest) bool {
+	if n.cfg.Self.ID == None {
+		return false // a reader without identity could not remember whom it voted for
+	}
 	upToDate := r.Last.Compare(n.log.position()) >= 0
 	if r.PreVote {
 		switch n.role {

@@ -124,8 +124,13 @@ func TestNewRefuses(t *testing.T) {
 	}
 	cfg := testConfig(1, set)
 	cfg.Self, cfg.Log.Control = NoReplica, dynamic(set)
-	if n, err := New(cfg, 0); err != nil || n.isVoter {
-		t.Errorf("a reader without an id: %v", err)
+	reader := newMember(cfg, dynamic(set))
+	if err := reader.boot(0); err != nil || reader.node.isVoter {
+		t.Fatalf("a reader without an id: %v", err)
+	}
+	reader.take()
+	if r := ask(t, reader, VoteRequest{ClusterID: testCluster, Voter: NoReplica, Replica: testKey(2), Epoch: 1}).(VoteResponse); r.Granted {
+		t.Error("a reader without an id voted")
 	}
 }
 
