@@ -61,7 +61,7 @@ func (c *Codec) encodeClient(r *Request, response any, x Extra) Frame {
 func (c *Codec) encodeClientFetch(r *Request, f *ClientFetchResponse, records [][]byte) Frame {
 	resp := c.clientFetchResponse(r, f)
 	echo := r.echo.([]topicEcho)
-	if len(records) == 0 || echo[0].partitions[0].ours {
+	if len(records) == 0 || len(echo[0].partitions) > 0 && echo[0].partitions[0].ours {
 		return fetchFrame(r.Header, resp, records)
 	}
 	for t, e := range echo {

@@ -213,6 +213,14 @@ func TestClientFetch(t *testing.T) {
 			t.Errorf("partitions %+v", parts)
 		}
 
+		// A topic without partitions before ours: nobody asks so, but whoever does must not end the process.
+		req = fetchRequest(c)
+		req.Topics = append([]kmsg.FetchRequestTopic{{Topic: "t", TopicID: d1}}, req.Topics...)
+		_, resp = answer(t, c, req, version, &ClientFetchResponse{HighWatermark: 50, ReadReplica: -1}, Extra{Records: records})
+		if topics := resp.(*kmsg.FetchResponse).Topics; len(topics) != 2 || string(topics[1].Partitions[0].RecordBatches) != "one two" {
+			t.Errorf("topics %+v", topics)
+		}
+
 		// An error names the leader.
 		req = fetchRequest(c)
 		_, resp = answer(t, c, req, version, &ClientFetchResponse{Error: raft.NotLeaderOrFollower, HighWatermark: -1, LogStart: -1, ReadReplica: -1, Hint: hint}, Extra{})
