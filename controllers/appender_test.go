@@ -35,6 +35,7 @@ func kafkaClient(mq *v1alpha1.MetadataQuorum, opts ...kgo.Opt) *kgo.Client {
 		kgo.SeedBrokers(fmt.Sprintf("%s-bootstrap.%s.svc:9092", mq.Name, mq.Namespace)),
 		kgo.Dialer(runner.Dial(mq.Namespace)),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
+		kgo.MetadataMinAge(50 * time.Millisecond), // the default of seconds would hide our own gaps
 		kgo.DefaultProduceTopic(topic),
 	}, opts...)...)
 	Expect(err).NotTo(HaveOccurred())
@@ -67,7 +68,14 @@ func startAppender(ctx context.Context, mq *v1alpha1.MetadataQuorum) *appender {
 			}
 		}
 	})
+	Eventually(a.count).WithContext(ctx).Should(BeNumerically(">", 0))
 	return a
+}
+
+func (a *appender) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.acked)
 }
 
 func (a *appender) stop() {

@@ -124,7 +124,7 @@ func testQuorum(ns, name string) *quorumBuilder {
 	b.Namespace, b.Name = ns, name
 	ms := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Millisecond} }
 	b.Spec.Raft = &v1alpha1.RaftSpec{
-		ElectionTimeout: ms(500), FetchTimeout: ms(1000), ElectionBackoffMax: ms(300), RequestTimeout: ms(1000),
+		ElectionTimeout: ms(800), FetchTimeout: ms(1500), ElectionBackoffMax: ms(300), RequestTimeout: ms(1500),
 	}
 	b.Spec.Rollout = &v1alpha1.RolloutSpec{MinReadySeconds: new(int32(0))}
 	return b

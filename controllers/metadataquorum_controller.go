@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -40,8 +42,9 @@ type MetadataQuorumReconciler struct {
 	Render func(mq *v1alpha1.MetadataQuorum, clusterID, image string) (*resources.Stored, error)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// MaxPoll bounds the time between two looks at a quorum; the planner
-	// decides when zero.
+	// MaxPoll bounds the time between two looks at a quorum, and the back-off
+	// after failed passes; zero leaves the one to the planner and the other at
+	// maxBackOff.
 	MaxPoll time.Duration
 }
 
@@ -131,6 +134,13 @@ func (r *MetadataQuorumReconciler) now() time.Time {
 // a worker for ever.
 const passTimeout = time.Minute
 
+// A failed pass is repeated after minBackOff, doubling up to maxBackOff: an API
+// server that comes back after an hour should not be waited for much longer.
+const (
+	minBackOff = 10 * time.Millisecond
+	maxBackOff = 30 * time.Second
+)
+
 // concurrency is how many quorums are worked on at once; one that answers
 // slowly keeps only itself waiting.
 const concurrency = 8
@@ -152,6 +162,8 @@ func (r *MetadataQuorumReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,
 			ReconciliationTimeout:   passTimeout,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+				minBackOff, cmp.Or(r.MaxPoll, maxBackOff)),
 		}).
 		Complete(r)
 }

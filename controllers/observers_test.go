@@ -97,7 +97,10 @@ var _ = Describe("Observers", func() {
 		ns := newNamespace(ctx)
 		startOperator(ctx, ns)
 		manifest := func(withObservers bool) map[string]any {
-			spec := map[string]any{"voters": map[string]any{"replicas": int64(1)}}
+			spec := map[string]any{
+				"voters":  map[string]any{"replicas": int64(1)},
+				"rollout": map[string]any{"minReadySeconds": int64(0)},
+			}
 			if withObservers {
 				spec["observers"] = map[string]any{"replicas": int64(1)}
 			}

@@ -292,6 +292,8 @@ func handoffStatus(h *status.Handoff, m plan.Memory, old *v1alpha1.HandoffStatus
 	}
 	if h.Phase == status.Succeeded {
 		next.Outcome, next.Message = v1alpha1.HandoffSucceeded, ""
+	} else {
+		next.To = h.Target
 	}
 	if h.ToEpoch > 0 {
 		next.ToEpoch = h.ToEpoch
