@@ -3,6 +3,8 @@
 //
 //	go test -tags e2e -v ./quorum/e2e -runs 50
 //
+// The gaps are those of the machine as well: the longest gap without any fault is printed beside them.
+//
 // Each test reads the whole log back at the end and compares it with what was acknowledged, and prints how long clients
 // had to wait.
 package e2e

@@ -18,11 +18,13 @@ func TestKillOfTheLeader(t *testing.T) {
 	q := start(t, 3)
 	q.settled()
 	l := begin(t, q.bootstrap(), *writers)
-	var gaps []time.Duration
+	var gaps, calm []time.Duration
 	for i := range *runs {
 		leader, before := q.settled()
+		began := time.Now()
 		l.run(*steady)
 		from := time.Now()
+		calm = append(calm, l.longestGap(began, from))
 		leader.kill()
 		l.run(*steady)
 		gap := l.longestGap(from, time.Now())
@@ -36,6 +38,7 @@ func TestKillOfTheLeader(t *testing.T) {
 		t.Logf("run %d: node %d killed, gap %v, epoch %d to %d", i, before.NodeID, gap, before.Epoch, after.Epoch)
 	}
 	l.end()
+	distribution(t, "as long before it, without a fault", calm)
 	if median := distribution(t, "SIGKILL of the leader", gaps); median > killGap {
 		t.Errorf("median gap %v, want at most %v", median, killGap)
 	}
@@ -46,11 +49,13 @@ func TestStopOfTheLeader(t *testing.T) {
 	q := start(t, 3)
 	q.settled()
 	l := begin(t, q.bootstrap(), *writers)
-	var gaps []time.Duration
+	var gaps, calm []time.Duration
 	for i := range *runs {
 		leader, before := q.settled()
+		began := time.Now()
 		l.run(*steady)
 		from := time.Now()
+		calm = append(calm, l.longestGap(began, from))
 		leader.terminate()
 		l.run(*steady)
 		gap := l.longestGap(from, time.Now())
@@ -69,6 +74,7 @@ func TestStopOfTheLeader(t *testing.T) {
 		t.Logf("run %d: node %d stopped, gap %v (the successor measured %v), epoch %d to %d", i, before.NodeID, gap, h.WriteGap, before.Epoch, after.Epoch)
 	}
 	l.end()
+	distribution(t, "as long before it, without a fault", calm)
 	if median := distribution(t, "SIGTERM of the leader", gaps); median > stopGap {
 		t.Errorf("median gap %v, want at most %v", median, stopGap)
 	}

@@ -99,7 +99,7 @@ func (l *load) longestGap(from, to time.Time) time.Duration {
 		if at.After(to) {
 			break
 		}
-		if !at.Before(from) {
+		if !at.Before(from) && !last.IsZero() {
 			gap = max(gap, at.Sub(last))
 		}
 		last = at
