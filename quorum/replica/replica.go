@@ -263,11 +263,9 @@ func producerBatch(h record.Header) state.Batch {
 	}
 }
 
-// truncate cuts the log, and everything that follows it.
+// truncate cuts the log, and everything that follows it. What is committed the core refuses to cut, and the log what was
+// committed before a restart.
 func (r *Replica) truncate(t raft.Truncate) error {
-	if t.Offset < r.shown {
-		panic(fmt.Sprintf("truncate to offset %d below high watermark %d", t.Offset, r.shown))
-	}
 	r.generation = t.Generation
 	if err := r.log.Truncate(t.Offset); err != nil {
 		return err

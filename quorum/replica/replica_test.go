@@ -373,6 +373,21 @@ func TestPR02HighWatermarkForClientsNeverFalls(t *testing.T) {
 	}
 }
 
+// What was committed before a restart is known from the file committed alone: it counts all the same.
+func TestPR03TruncationBelowHighWatermarkIsFatalAfterARestart(t *testing.T) {
+	d := newDriver(t, 3)
+	d.respond(d.follow(6), 6, join(logged(t, 0, 5, 6, 6, 6)...), 3)
+	d.respond(d.fetch(), 6, nil, 3)
+	d.pass(1500 * time.Millisecond)
+	d.reopen()
+	out := d.r.Step(d.now, Fetched{Correlation: d.follow(7).Correlation, Response: raft.FetchResponse{
+		Header: raft.Header{Epoch: 7, Leader: 1}, HighWatermark: raft.Unknown, Diverging: &raft.OffsetAndEpoch{Offset: 2, Epoch: 6},
+	}})
+	if out.Fatal == nil || out.Fatal.Reason != raft.TruncationBelowHW {
+		t.Errorf("asked to truncate to 2, below 3: %+v, want %s", out.Fatal, raft.TruncationBelowHW)
+	}
+}
+
 func TestListOffsets(t *testing.T) {
 	d := newDriver(t, 1)
 	d.pass(10 * time.Second)
