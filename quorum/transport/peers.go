@@ -24,13 +24,17 @@ type Reply struct {
 	Table   *wire.MemberTable // of a Fetch response; nil if there was none
 }
 
-// maxQueued bounds the requests that wait for one destination to be connected. The core has one or two in flight; what
-// is over the bound is dropped, and the core's own timeout tells it.
+// maxQueued bounds the requests that wait for one destination to be connected. Only the newest is of use; what is over the
+// bound is dropped without a word.
 const maxQueued = 64
 
 // Peers sends the core's requests to other members. It keeps one connection to each destination, made when first
 // needed. When the other side ends it, it is made anew once: that tells a dead process from a cut connection, which is
 // what fast failover needs to know.
+//
+// A connection carries one request at a time (rule 6 of package raft). The core sends another to the same destination only
+// once it has no use for the first any more, which is then reported as Disconnected and its connection closed: the other
+// side must not take the newer request for an answer to what it said to the older one.
 type Peers struct {
 	Codec *wire.Codec
 	Dial  DialFunc
@@ -120,9 +124,10 @@ type outbound struct {
 
 func (w *peer) push(s raft.Send, tag *wire.FetchTag) {
 	w.mu.Lock()
-	if len(w.queue) < maxQueued {
-		w.queue = append(w.queue, outbound{s, tag})
+	if len(w.queue) == maxQueued {
+		w.queue = w.queue[1:]
 	}
+	w.queue = append(w.queue, outbound{s, tag})
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -136,6 +141,13 @@ func (w *peer) take() []outbound {
 	q := w.queue
 	w.queue = nil
 	return q
+}
+
+// newest gives up all requests but the last.
+func (w *peer) newest(requests []outbound) outbound {
+	last := len(requests) - 1
+	w.fail(requests[:last], raft.Disconnected)
+	return requests[last]
 }
 
 // run connects and writes until the destination is given up.
@@ -160,7 +172,7 @@ func (w *peer) run(ctx context.Context) {
 			if len(requests) == 0 {
 				continue // taken along with earlier ones
 			}
-			if c != nil && w.to.ID < 0 {
+			if c != nil && (w.to.ID < 0 || c.busy() && !c.isOver()) {
 				// A bootstrap server's name may stand for many members, and the one that we got is asked again because
 				// it did not know the leader. Two members that have each other would ask for ever.
 				c.end()
@@ -175,7 +187,7 @@ func (w *peer) run(ctx context.Context) {
 				}
 				c = w.again(ctx, c)
 			}
-			if c = w.write(ctx, c, requests); c != nil {
+			if c = w.write(ctx, c, w.newest(requests)); c != nil {
 				if left, busy := c.patience(); busy {
 					overdue.Reset(left)
 				}
@@ -195,28 +207,27 @@ func (w *peer) run(ctx context.Context) {
 	}
 }
 
-// write sends requests, connecting first if need be. It returns the connection to go on with.
-func (w *peer) write(ctx context.Context, c *conn, requests []outbound) *conn {
+// write sends a request, connecting first if need be. It returns the connection to go on with.
+func (w *peer) write(ctx context.Context, c *conn, r outbound) *conn {
 	if c == nil {
 		var err error
-		if c, err = w.connect(ctx); err != nil {
+		c, err = w.connect(ctx)
+		r = w.newest(append([]outbound{r}, w.take()...)) // it may have taken long
+		if err != nil {
 			why := raft.Disconnected
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				why = raft.Refused
 			}
-			w.fail(append(requests, w.take()...), why)
+			w.fail([]outbound{r}, why)
 			return nil
 		}
 	}
-	for i, r := range requests {
-		if err := c.write(r); err != nil {
-			c.end() // reports r as well
-			w.fail(requests[i+1:], raft.Disconnected)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil
-			}
-			return w.again(ctx, c)
+	if err := c.write(r); err != nil {
+		c.end() // reports r as well
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
 		}
+		return w.again(ctx, c)
 	}
 	return c
 }
@@ -387,6 +398,13 @@ func (c *conn) patience() (left time.Duration, busy bool) {
 		return 0, false
 	}
 	return time.Until(c.inFlight[0].sent.Add(c.peer.owner.RequestTimeout)), true
+}
+
+// busy reports whether a request has no response yet.
+func (c *conn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inFlight) > 0
 }
 
 // used reports whether a request was ever sent.

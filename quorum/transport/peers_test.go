@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -142,14 +143,64 @@ func TestOneConnectionServesManyRequests(t *testing.T) {
 	r := newPeers(t)
 	for i := range 20 {
 		r.peers.Send(raft.Send{Correlation: raft.Correlation(i), To: to, Request: vote}, nil)
-	}
-	for i := range 20 {
 		if got := <-r.got; got.Outcome.Correlation != raft.Correlation(i) || got.Outcome.Response == nil {
 			t.Fatalf("outcome %d is %+v", i, got.Outcome)
 		}
 	}
 	if n := r.dials.Load(); n != 1 {
 		t.Errorf("dialed %d times", n)
+	}
+}
+
+// Rule 6 of package raft: a leader takes a Fetch on the same connection for one that follows its last answer. So a request
+// without an outcome and a newer one never share a connection.
+func TestAConnectionCarriesOneRequestAtATime(t *testing.T) {
+	c := codec()
+	arrived := make(chan *Inbound, 10)
+	s := &Server{Limits: DefaultLimits(), Handle: func(in *Inbound) error {
+		r, err := c.Decode(in.Frame)
+		switch {
+		case err != nil:
+			return err
+		case r.Body == nil:
+			in.Reply(r.Answer)
+		default:
+			arrived <- in // parked
+		}
+		return nil
+	}}
+	to := destination(t, 1, serve(t, s))
+	r := newPeers(t)
+	var seen []uint64
+	for i := range raft.Correlation(3) {
+		r.peers.Send(raft.Send{Correlation: i, To: to, Request: vote}, nil)
+		in := <-arrived
+		if seen = append(seen, in.Conn.ID); slices.Contains(seen[:i], in.Conn.ID) {
+			t.Errorf("connections %v: a request followed one that was not answered", seen)
+		}
+		if i > 0 {
+			if got := <-r.got; got.Outcome.Correlation != i-1 || got.Outcome.Failure != raft.Disconnected {
+				t.Errorf("the older request: %+v, want Disconnected", got.Outcome)
+			}
+		}
+	}
+	// Of those that wait for a connection only the newest is sent.
+	for i := range raft.Correlation(20) {
+		r.peers.Send(raft.Send{Correlation: 10 + i, To: to, Request: vote}, nil)
+	}
+	for i := range raft.Correlation(20) {
+		want := raft.Outcome{Correlation: 9 + i, Failure: raft.Disconnected}
+		if i == 0 {
+			want.Correlation = 2
+		}
+		if got := (<-r.got).Outcome; got != want {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	}
+	select {
+	case l := <-r.lost:
+		t.Errorf("told %+v although we ended the connections", l)
+	default:
 	}
 }
 
