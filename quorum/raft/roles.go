@@ -102,6 +102,10 @@ func (n *Node) observe(epoch Epoch, leader NodeID, endpoints []Endpoint) {
 		leader, endpoints = None, nil // it means our predecessor, whose directory is gone
 	}
 	switch {
+	case epoch > n.state.Epoch && leader == None && n.cfg.ObserverOnly:
+		// It elects nobody, so an epoch without a leader is no news to it. And it could be locked out: a candidate that is
+		// cut off for good, but not from us, would leave us in an epoch that the quorum's leader does not know
+		// (UNKNOWN_LEADER_EPOCH), and unlike a voter we cannot bring the quorum there.
 	case epoch > n.state.Epoch && leader != None && len(endpoints) > 0:
 		n.becomeFollower(epoch, leader, endpoints)
 	case epoch > n.state.Epoch:
