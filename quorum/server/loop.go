@@ -82,6 +82,7 @@ func (s *server) runLoop(ctx context.Context) error {
 			s.afterFlush(f)
 		case <-timer.C:
 			s.metrics.idle.add(time.Since(idle))
+			s.round() // what has come already comes first: a late wake-up is no silent leader
 			s.step(replica.Tick{})
 		case <-stop:
 			stop = nil
