@@ -44,13 +44,13 @@ func (s *server) reply(in *transport.Inbound, r *wire.Request, response any, rec
 	in.Reply(s.codecs.client.Encode(r, response, wire.Extra{Records: records}))
 }
 
-// produce appends one batch. With acks=0 the client wants no answer, so it gets neither an answer nor a promise.
+// produce appends one batch. With acks=0 the client wants no answer, so it gets neither an answer nor a promise; but the
+// request counts as open until its fate is known, or such a client could fill the memory.
 func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.ProduceRequest) error {
 	answer := func(resp *wire.ProduceResponse) { s.reply(in, r, resp) }
 	drop := func() { in.Close(errEnded) }
 	if p.Acks == 0 {
-		in.Drop()
-		answer, drop = func(*wire.ProduceResponse) {}, func() {}
+		answer, drop = func(*wire.ProduceResponse) { in.Drop() }, in.Drop
 	}
 	if p.Acks < -1 || p.Acks > 1 {
 		answer(&wire.ProduceResponse{Error: invalidRequiredAcks, Message: fmt.Sprintf("acks is %d: want -1, 0 or 1", p.Acks), Hint: noHint})
@@ -60,7 +60,9 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 		answer(&wire.ProduceResponse{Error: raft.InvalidRequest, Message: "transactions are not supported", Hint: noHint})
 		return nil
 	}
+	s.checks <- struct{}{}
 	batch, err := replica.CheckProduce(p.Records, s.topicMode(), s.cfg.MaxBatchBytes)
+	<-s.checks
 	var rejected *record.Rejection
 	if errors.As(err, &rejected) {
 		s.metrics.rejectedBatches.Add(1)

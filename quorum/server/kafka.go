@@ -19,13 +19,13 @@ var errEnded = errors.New("the member has ended")
 // serveKafka serves the listeners that speak Kafka's protocol.
 func (s *server) serveKafka(listeners map[string]net.Listener) []*transport.Server {
 	var servers []*transport.Server
-	serve := func(name string, codec *wire.Codec, inFlight int, handle func(*transport.Inbound, *wire.Request) error) {
+	serve := func(name string, codec *wire.Codec, limits transport.Limits, handle func(*transport.Inbound, *wire.Request) error) {
 		l, ok := listeners[name]
 		if !ok {
 			return
 		}
 		delete(listeners, name) // the transport closes it
-		t := &transport.Server{Limits: s.limits(inFlight)}
+		t := &transport.Server{Limits: limits}
 		t.Handle = func(in *transport.Inbound) error {
 			r, err := codec.Decode(in.Frame)
 			switch {
@@ -57,8 +57,10 @@ func (s *server) serveKafka(listeners map[string]net.Listener) []*transport.Serv
 			}
 		})
 	}
-	serve(s.cfg.ControllerListener, s.codecs.controller, peerInFlight, s.handlePeer)
-	serve(config.Client, s.codecs.client, clientInFlight, s.handleClient)
+	peers := s.limits(peerInFlight)
+	peers.FrameBytes = min(peers.FrameBytes, peerFrameBytes)
+	serve(s.cfg.ControllerListener, s.codecs.controller, peers, s.handlePeer)
+	serve(config.Client, s.codecs.client, s.limits(clientInFlight), s.handleClient)
 	return servers
 }
 
@@ -67,6 +69,10 @@ const (
 	peerInFlight   = 2
 	clientInFlight = 5
 )
+
+// peerFrameBytes bounds the frames on CONTROLLER, where no request is large: a few strangers who announce large ones and
+// send them slowly would take the room (queued.max.request.bytes) that the voters' own need.
+const peerFrameBytes = 128 << 10
 
 func (s *server) limits(inFlight int) transport.Limits {
 	l := transport.DefaultLimits()

@@ -57,6 +57,7 @@ func Run(ctx context.Context, o Options) error {
 		notes:   make(chan struct{}, 1), // one that waits is enough
 		done:    make(chan struct{}),
 		reading: make(chan struct{}, maxReading),
+		checks:  make(chan struct{}, maxChecks),
 		loop:    loop{waiting: map[raft.RequestID]waiter{}, leaderContact: -1},
 	}
 	return s.run(ctx)
@@ -65,6 +66,9 @@ func Run(ctx context.Context, o Options) error {
 // maxReading bounds the clients' reads of the log that are under way at once: the memory they take, and what they take
 // from the disk that appends need.
 const maxReading = 4
+
+// maxChecks bounds the clients' batches that are checked at once: a small one may unpack to record.MaxDecoded.
+const maxChecks = 4
 
 // inboxSize bounds the events that wait for the loop. Whoever has one more waits with it and reads nothing meanwhile.
 const inboxSize = 1024
@@ -93,6 +97,7 @@ type server struct {
 	ended    context.Context // done when the loop has ended
 	forwards atomic.Int64    // producer ids being asked for
 	reading  chan struct{}   // one element for each read of the log that is under way
+	checks   chan struct{}   // one element for each batch that is being checked
 
 	loop // owned by the loop's goroutine
 }
