@@ -164,8 +164,10 @@ func (r *MetadataQuorumReconciler) observeIdentity(ctx context.Context, s *scene
 		s.notOurs(plan.KindConfigMap, cm)
 		return nil
 	}
-	s.obs.Identity, err = resources.ReadIdentity(cm)
-	return err
+	if s.obs.Identity, err = resources.ReadIdentity(cm); err != nil {
+		s.obs.Unreadable = err.Error()
+	}
+	return nil
 }
 
 func (r *MetadataQuorumReconciler) observeClaims(ctx context.Context, s *scene) error {

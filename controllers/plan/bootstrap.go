@@ -58,43 +58,51 @@ func establish(o Observation) (Step, bool) {
 // adopt rebuilds the record from the claims' annotations. They agree: identityConflict was asked before.
 func adopt(claims []Claim) (Step, bool) {
 	id := Identity{ClusterID: claims[0].ClusterID, Image: claims[0].Image, Voters: slices.Clone(claims[0].Initial)}
-	// If nothing was formatted and nothing but initial claims exists, then no log does; what is missing may still be
-	// made. Otherwise what is missing was lost.
-	for _, c := range claims {
-		i := slices.IndexFunc(id.Voters, func(v InitialVoter) bool { return v.Claim == c.Name })
-		if i < 0 || c.FormattedFor != "" {
-			id.Sealed = true
-		}
-	}
-	if id.Sealed {
-		for _, c := range claims {
-			if i := slices.IndexFunc(id.Voters, func(v InitialVoter) bool { return v.Claim == c.Name }); i >= 0 {
-				id.Voters[i].ClaimUID = c.UID
-			}
-		}
+	if id.Sealed = lived(id.Voters, claims); id.Sealed {
+		id.Voters = sealed(id.Voters, claims)
 	}
 	return do(v1alpha1.ReasonBootstrapping, fmt.Sprintf("adopting the claims of cluster %s", id.ClusterID), CreateIdentity{id})
 }
 
-// initialClaims makes all claims, then seals the record.
+// lived: there may be a log. Nothing was ever formatted, and nothing but initial claims exists: then there is none, and
+// what is missing may still be made. Otherwise what is missing was lost.
+func lived(voters []InitialVoter, claims []Claim) bool {
+	return slices.ContainsFunc(claims, func(c Claim) bool {
+		return c.FormattedFor != "" || !slices.ContainsFunc(voters, func(v InitialVoter) bool { return v.Claim == c.Name })
+	})
+}
+
+// sealed are the voters with the UIDs of the claims that are there.
+func sealed(voters []InitialVoter, claims []Claim) []InitialVoter {
+	voters = slices.Clone(voters)
+	for i := range voters {
+		for _, c := range claims {
+			if c.Name == voters[i].Claim {
+				voters[i].ClaimUID = c.UID
+			}
+		}
+	}
+	return voters
+}
+
+// initialClaims makes all claims, then seals the record. A record whose seal a person has taken off is sealed again
+// over what is left: a lost claim must not come back with the identity of the one that has voted.
 func initialClaims(o Observation) (Step, bool) {
 	var acts []Action
-	sealed := slices.Clone(o.Identity.Voters)
-	for i, v := range o.Identity.Voters {
+	for _, v := range o.Identity.Voters {
 		c := o.claim(v.Claim)
 		switch {
+		case c == nil && lived(o.Identity.Voters, o.Claims): // lost
 		case c == nil:
 			acts = append(acts, CreateClaim{v.Claim, v.NodeID, o.Identity.ClusterID, o.Identity.Image, o.Identity.Voters})
 		case c.Deleting:
 			return wait(v1alpha1.ReasonClaimDeleting, "claim %s is being deleted; waiting until it's gone", c.Name)
-		default:
-			sealed[i].ClaimUID = c.UID
 		}
 	}
 	if len(acts) > 0 {
 		return do(v1alpha1.ReasonBootstrapping, "making the voters' claims", acts...)
 	}
-	return do(v1alpha1.ReasonBootstrapping, "sealing the record: all claims are there", SealIdentity{o.Identity.UID, sealed})
+	return do(v1alpha1.ReasonBootstrapping, "sealing the record: all claims are there", SealIdentity{o.Identity.UID, sealed(o.Identity.Voters, o.Claims)})
 }
 
 // format uses the right to format of each initial claim that has not used it.
@@ -155,6 +163,9 @@ func identityConflict(o Observation) (Step, bool) {
 
 // conflictOfIdentity says why record, claims and spec don't belong together, or "".
 func conflictOfIdentity(o Observation) string {
+	if o.Unreadable != "" {
+		return o.Unreadable + "; put back what it held, or delete it: it is made again from what the claims tell"
+	}
 	cluster, from := o.Want.ClusterID, "spec.clusterID"
 	var planned []InitialVoter
 	if o.Identity != nil {

@@ -98,13 +98,15 @@ func gateOneAtATime(o Observation) Refusal {
 			return Refusal{Reason: v1alpha1.ReasonClaimDeleting, Message: fmt.Sprintf("member %d waits until claim %s is deleted", m.id, m.claim.Name)}
 		case p == nil:
 			return Refusal{Reason: v1alpha1.ReasonCreatingMembers, Message: fmt.Sprintf("member %d has no Pod yet", m.id)}
-		case p.Terminating && o.Now.Sub(p.TerminatingSince) > lostNodeFactor*p.Grace:
+		case o.onLostNode(p):
 			return Refusal{
 				Reason: v1alpha1.ReasonTerminatingOnLostNode, Stalled: true,
 				Message: fmt.Sprintf("Pod %s on node %s should have ended long ago; if the node is gone for good, delete the Node or taint it node.kubernetes.io/out-of-service", p.Name, p.Node),
 			}
 		case p.Terminating:
 			return Refusal{Reason: v1alpha1.ReasonMemberTerminating, Message: fmt.Sprintf("Pod %s is shutting down", p.Name)}
+		case !p.Running && m.claim != nil && m.claim.Deleting:
+			return gateClaim(o, m)
 		}
 	}
 	return Refusal{}

@@ -16,8 +16,10 @@ type Observation struct {
 
 	Want     Want
 	Identity *Identity // the record read from ConfigMap <name>-identity; nil: there is none that is ours
-	Claims   []Claim   // that carry this quorum's label, by node id, then name; those of an old owner stand in Conflicts
-	Pods     []Pod     // member pods of this owner, by node id, then name
+	// Unreadable is why a record that is ours can't be read, since a person has edited it; "" if it can.
+	Unreadable string
+	Claims     []Claim // that carry this quorum's label, by node id, then name; those of an old owner stand in Conflicts
+	Pods       []Pod   // member pods of this owner, by node id, then name
 	// FormatPods are the one-shot pods of this owner, by node id.
 	FormatPods []FormatPod
 	Shared     []Shared // every shared object that should exist, by kind, then name

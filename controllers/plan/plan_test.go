@@ -144,6 +144,10 @@ func TestRollout(t *testing.T) {
 			o:      quiet(upgrade(1000, 0, 2), func(o *Observation) { o.Memory.HandoffFailures, o.Memory.LastHandoffEnd = 2, now.Add(-19*time.Second) }),
 			reason: v1alpha1.ReasonHandoffBackoff,
 		},
+		"nor in the pass that sees it fail": {
+			o:      quiet(upgrade(1000, 0, 2), func(o *Observation) { o.Handoff = &Handoff{ID: "h1", From: 1, To: 2, FromEpoch: 7, Ended: now} }),
+			reason: v1alpha1.ReasonHandoffBackoff,
+		},
 		"RL-04 nobody to hand over to": {
 			o: quiet(upgrade(1000, 0, 2), unready(0, 2), fresh(0, 2)), reason: v1alpha1.ReasonMemberNotReady,
 		},
@@ -306,6 +310,22 @@ func TestBrokenMembers(t *testing.T) {
 			}),
 			reason: v1alpha1.ReasonInvalidTemplate, stalled: true, actions: []Action{CreateMemberPod{2, "c2", oldRevision, time.Time{}}},
 		},
+		"a broken Pod is left if its claim would go with it": {
+			o: quiet(upgrade(), waiting("CrashLoopBackOff", 0), deletingClaim(0)), reason: v1alpha1.ReasonClaimDeleting, stalled: true,
+		},
+		"so is one that has ended: it holds its claim as well": {
+			o: quiet(ended(0), deletingClaim(0)), reason: v1alpha1.ReasonClaimDeleting, stalled: true,
+		},
+		"RL-07 a Pod that never ends, on a node that is gone, keeps no broken one from its corrected spec": {
+			o: quiet(upgrade(), waiting("CrashLoopBackOff", 0, 1, 2), terminating(0), noView,
+				pods(func(p *Pod) { p.TerminatingSince = now.Add(-3 * time.Minute) }, 0)),
+			reason: v1alpha1.ReasonReplacingBroken, actions: []Action{CheckPod{1, "c1", newRevision}, DeletePod{"orders-1", "u-1", 1}},
+		},
+		"and is named when nothing else can be done": {
+			o: quiet(upgrade(1, 2), waiting("", 1), terminating(0), noView,
+				pods(func(p *Pod) { p.TerminatingSince = now.Add(-3 * time.Minute) }, 0)),
+			reason: v1alpha1.ReasonTerminatingOnLostNode, stalled: true,
+		},
 		"no Pod is made on a claim that is being deleted": {
 			o: quiet(noPod(2), deletingClaim(2)), reason: v1alpha1.ReasonClaimDeleting,
 		},
@@ -384,6 +404,9 @@ func TestBootstrap(t *testing.T) {
 		"then the record is sealed": {
 			o: bare(unsealed, unformatted(0, 1, 2)), reason: v1alpha1.ReasonBootstrapping, actions: []Action{SealIdentity{"u-identity", quiet().Identity.Voters}},
 		},
+		"a seal that was lost gives no lost claim its identity back": {
+			o: bare(unsealed, noClaim(1)), reason: v1alpha1.ReasonBootstrapping, actions: []Action{SealIdentity{"u-identity", rebuilt("u-c0", "", "u-c2").Voters}},
+		},
 		"then each claim is formatted by a Pod of its own": {
 			o: bare(unformatted(0, 1, 2)), reason: v1alpha1.ReasonBootstrapping, actions: []Action{create(0), create(1), create(2)},
 		},
@@ -447,6 +470,10 @@ func TestBootstrap(t *testing.T) {
 		},
 		"claims that disagree with each other are a person's to sort": {
 			o: bare(noIdentity, claims(func(c *Claim) { c.ClusterID = "other" }, 2)), reason: v1alpha1.ReasonIdentityConflict, stalled: true,
+		},
+		"a record that can't be read is a person's to mend, and nothing is made over it": {
+			o:      bare(noIdentity, func(o *Observation) { o.Unreadable = "ConfigMap orders-identity: no" }),
+			reason: v1alpha1.ReasonIdentityConflict, stalled: true,
 		},
 		"a restored claim is a person's to judge": {
 			o: bare(noIdentity, claims(func(c *Claim) { c.UID = "u-restored" }, 2)), reason: v1alpha1.ReasonIdentityConflict, stalled: true,

@@ -26,13 +26,15 @@ func replaceNonContributing(o Observation) (Step, bool) {
 		return Step{}, false
 	}
 	// One at a time all the same: a person who watches, and a second operator, see one member replaced after the other.
-	leaving := slices.ContainsFunc(voters(o), func(m member) bool { return m.pod != nil && m.pod.Terminating })
+	// One that will not end by itself is no reason to wait: it would keep the others from their corrected spec for ever.
+	leaving := slices.ContainsFunc(voters(o), func(m member) bool { return m.pod != nil && m.pod.Terminating && !o.onLostNode(m.pod) })
 	for _, m := range members(o) {
 		p := m.pod
 		if p == nil || p.Terminating || (leaving && !m.observer) {
 			continue
 		}
 		switch {
+		case m.claim != nil && m.claim.Deleting: // the Pod, running or not, is what still holds the data
 		case p.ended():
 			return do(v1alpha1.ReasonReplacingBroken, fmt.Sprintf("Pod %s has ended (%s); making it again", p.Name, p.Phase), DeletePod{p.Name, p.UID, p.NodeID})
 		case !p.Running && p.stuck() && o.outdated(p) && mayTakeOver(o, m):
@@ -55,6 +57,11 @@ func mayTakeOver(o Observation, next member) bool {
 		return false
 	}
 	return !slices.ContainsFunc(members(o), func(m member) bool { return m.id != next.id && m.missing(o) })
+}
+
+// onLostNode: the Pod should have ended long ago.
+func (o Observation) onLostNode(p *Pod) bool {
+	return p.Terminating && o.Now.Sub(p.TerminatingSince) > lostNodeFactor*p.Grace
 }
 
 // check asks the API server to accept a revision's Pod before the first member goes for it.
@@ -92,6 +99,9 @@ func noQuorum(o Observation) (Step, bool) {
 		}
 		if o.Revision.Invalid != "" {
 			return invalidTemplate(o)
+		}
+		if lost := gateOneAtATime(o); lost.Stalled {
+			return refused(lost)
 		}
 		return wait(refusal.Reason, "%d of %d voters run, %d needed", running, len(vs), need)
 	}

@@ -118,7 +118,8 @@ func replaceLeader(o Observation, m member) (Step, bool) {
 	if len(heirs) == 0 {
 		return wait(v1alpha1.ReasonNoCaughtUpSuccessor, "leader %d has no updated voter that is caught up to hand over to", m.id)
 	}
-	if left := handoffBackoff(o.Memory) - o.Now.Sub(o.Memory.LastHandoffEnd); o.Memory.HandoffFailures > 0 && left > 0 {
+	memory := Remember(o) // what is seen for the first time counts, too
+	if left := handoffBackoff(memory) - o.Now.Sub(memory.LastHandoffEnd); memory.HandoffFailures > 0 && left > 0 {
 		s, ok := wait(v1alpha1.ReasonHandoffBackoff, "the handoff from leader %d was given up%s; trying again in a while", m.id, handoffReason(o))
 		s.RequeueAfter = left
 		return s, ok
