@@ -52,7 +52,6 @@ type MetadataQuorumReconciler struct {
 //
 // +kubebuilder:rbac:groups=kraft-operator.io,resources=metadataquorums,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kraft-operator.io,resources=metadataquorums/status,verbs=update
-// +kubebuilder:rbac:groups=kraft-operator.io,resources=metadataquorums/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
@@ -62,6 +61,7 @@ type MetadataQuorumReconciler struct {
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=system
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=system
 
 // Reconcile makes one pass. All judgement is in package plan; the rest moves data.
 func (r *MetadataQuorumReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
