@@ -47,12 +47,17 @@ func ignoreRefusal(err error) error {
 
 // act carries out a step. One write that fails does not keep the others from
 // being tried, for they don't depend on each other; but it withholds what
-// disrupts, which comes last.
+// disrupts, which comes last; so does a view that has grown old over them.
 func (r *MetadataQuorumReconciler) act(ctx context.Context, s *scene, step plan.Step) error {
 	var errs []error
 	for _, a := range step.Actions {
-		if plan.Disruptive(a) && len(errs) > 0 {
-			break
+		if plan.Disruptive(a) {
+			if len(errs) > 0 {
+				break
+			}
+			if age := r.now().Sub(s.obs.Now); age > plan.MaxViewAge {
+				return &refusal{Reason: v1alpha1.ReasonViewStale, Message: "the writes before it took so long that what was seen no longer counts: " + step.Message}
+			}
 		}
 		if err := r.one(ctx, s, a); err != nil {
 			errs = append(errs, fmt.Errorf("%T: %w", a, err))

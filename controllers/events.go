@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,9 +33,16 @@ const (
 	actionFormat  = "Format"
 )
 
+// maxNoteBytes is what the API server takes; a longer note loses the event.
+const maxNoteBytes = 1024
+
 // event records one; related may be nil.
 func (r *MetadataQuorumReconciler) event(mq *v1alpha1.MetadataQuorum, related runtime.Object, kind, reason, action, format string, args ...any) {
-	r.Recorder.Eventf(mq, related, kind, reason, action, format, args...)
+	note := fmt.Sprintf(format, args...)
+	if len(note) > maxNoteBytes {
+		note = strings.ToValidUTF8(note[:maxNoteBytes-len("…")], "") + "…"
+	}
+	r.Recorder.Eventf(mq, related, kind, reason, action, "%s", note)
 }
 
 // announce tells what has happened between two statuses. It's called after the

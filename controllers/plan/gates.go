@@ -16,7 +16,7 @@ type Refusal struct {
 
 // Limits of the gates.
 const (
-	maxViewAge       = 2 * time.Second
+	MaxViewAge       = 2 * time.Second // what was seen longer ago is no ground to disrupt anything
 	maxLeaderChanges = 3               // in one roll, the handoff included
 	leadershipCalm   = 5 * time.Minute // without a change the count is forgotten
 )
@@ -77,7 +77,7 @@ func gateLeader(o Observation) Refusal {
 		return Refusal{Reason: v1alpha1.ReasonNoLeader, Message: "no voter answers"}
 	case v.Leader < 0:
 		return Refusal{Reason: v1alpha1.ReasonNoLeader, Message: "no voter knows a leader; waiting for an election"}
-	case o.Now.Sub(v.At) > maxViewAge:
+	case o.Now.Sub(v.At) > MaxViewAge:
 		return Refusal{Reason: v1alpha1.ReasonViewStale, Message: "what the quorum said of itself is too old"}
 	case int(v.ConfirmedBy) < majority(o):
 		return Refusal{Reason: v1alpha1.ReasonLeaderNotConfirmed, Message: fmt.Sprintf("%d of %d voters name %d as leader of epoch %d, %d needed", v.ConfirmedBy, len(v.Voters), v.Leader, v.Epoch, majority(o))}
