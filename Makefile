@@ -75,7 +75,7 @@ SEEDS ?= 2000
 SEED ?=
 .PHONY: sim
 sim: ## Simulate SEEDS=n quorums under faults, or one with a trace: SEED=n
-	go test ./quorum/sim -run 'TestSimulation$$' -count=1 -timeout=0 $(if $(SEED),-v -seed=$(SEED),-seeds=$(SEEDS))
+	go test ./quorum/sim -run 'TestSimulation$$' -count=1 -timeout=0 -v $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
@@ -36,6 +37,9 @@ func (w *world) calm() {
 			continue
 		}
 		how := d.IntN(3)
+		if how == 2 && !w.allPreVote() {
+			how = 1 // without pre-votes, who is deaf topples leaders (PR-22): that is what KIP-996 is for
+		}
 		w.trace.note(w, "node %d is left %s", m.id, [...]string{"dead", "cut off", "deaf"}[how])
 		if how == 0 {
 			m.die(true)
@@ -87,6 +91,10 @@ func (w *world) calm() {
 			w.violate("QuietAtRest", "without any fault node %d went from epoch %d to %d: %s", m.id, epoch, m.seen.epoch, w.situation())
 		}
 	}
+}
+
+func (w *world) allPreVote() bool {
+	return !slices.ContainsFunc(w.members, func(m *member) bool { return m.voter && m.release < kip996 })
 }
 
 // chooseHealed picks a majority of the voters, and all observers but some.

@@ -29,7 +29,7 @@ func TestHandoffsAreShort(t *testing.T) {
 
 func testHandoffs(t *testing.T, voters, rounds int, stop bool) {
 	p := quiet(uint64(voters), voters)
-	p.operations = 1 << 30
+	p.operations, p.think = 1<<30, 40*time.Millisecond
 	w := settled(t, p)
 	d := newDice(p.seed, "handoffs")
 	var took []time.Duration

@@ -78,6 +78,7 @@ func draw(seed uint64) plan {
 	}
 	if d.chance(0.15) { // impatient timers: more elections in the same time
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout = 300*time.Millisecond, 700*time.Millisecond, 700*time.Millisecond
+		p.fetchMaxWait = 200 * time.Millisecond // even by a slow clock well below the follower's patience by a fast one
 	}
 	for k := range p.every {
 		if d.chance(0.45) {

@@ -19,7 +19,6 @@ import (
 // many seeds, by one of the invariants named.
 type planted struct {
 	name    string
-	from    uint64 // first seed
 	within  int
 	finds   []string
 	plant   func() *plant
@@ -165,13 +164,12 @@ var plantedBugs = []planted{
 		},
 	},
 	{
-		// Rare even with everything arranged for it, about one seed in a hundred: so it begins near one.
-		name: "a connection carries a second Fetch before the first is answered", from: 130, within: 20, finds: []string{"Linearizable"},
+		name: "a connection carries a second Fetch before the first is answered", within: 400, finds: []string{"Linearizable"},
 		plant: func() *plant { return &plant{pipelined: true, script: staleFetches} },
 		arrange: func(p *plan) {
 			p.chaos = 12 * time.Second
-			p.voters, p.observers, p.clients, p.delayMean, p.loss, p.driftPPM = 3, 0, 4, time.Millisecond, 0, 0
-			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 500*time.Millisecond, 3*time.Second, 300*time.Millisecond
+			p.voters, p.observers, p.clients, p.delayMean, p.loss, p.driftPPM, p.wire = 3, 0, 4, time.Millisecond, 0, 0, false
+			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 500*time.Millisecond, 3*time.Second, 450*time.Millisecond
 			p.every = [faultKinds]time.Duration{}
 			p.fetchMaxBytes, p.duplicate, p.linger, p.window = 1<<20, 0, 0, 1
 			p.think, p.flushMean, p.flushLate, p.operations = 20*time.Millisecond, 0, 0, 500
@@ -219,8 +217,11 @@ var plantedBugs = []planted{
 func TestPlantedBugsAreFound(t *testing.T) {
 	for _, bug := range plantedBugs {
 		t.Run(strings.ReplaceAll(bug.name, " ", "_"), func(t *testing.T) {
+			if testing.Short() && bug.within > 200 {
+				t.Skip("takes many seeds")
+			}
 			for i := range uint64(bug.within) {
-				p := draw(7_000_000 + bug.from + i)
+				p := draw(7_000_000 + i)
 				p.chaos = min(p.chaos, 12e9)
 				if bug.arrange != nil {
 					bug.arrange(&p)
@@ -255,7 +256,7 @@ func staleFetches(w *world) {
 			a, b := w.members[(l.host+1)%3], w.members[(l.host+2)%3]
 			w.net.cut(l.host, a.host, time.Second)
 			slow := &w.net.links[a.host][l.host]
-			slow.slowUntil, slow.slowBy = w.now+time.Second, 300*time.Millisecond
+			slow.slowUntil, slow.slowBy = w.now+time.Second, 400*time.Millisecond
 			w.in(d.between(200*time.Millisecond, 350*time.Millisecond), func() {
 				if !w.chaotic {
 					return

@@ -103,10 +103,14 @@ func chain(before uint64, b *batch) uint64 {
 
 // cut removes what lies in a segment at or beyond a position.
 func (l *shadow) cut(name string, position int64) {
-	gone := func(b *batch) bool { return b.segment == name && b.position+int64(b.Size) > position }
-	if n := len(l.batches); n == 0 || l.batches[n-1].segment != name && !slices.ContainsFunc(l.batches, gone) {
+	n := len(l.batches)
+	if n == 0 {
 		return
 	}
+	if last := l.batches[n-1]; last.segment == name && last.position+int64(last.Size) <= position {
+		return // an append
+	}
+	gone := func(b *batch) bool { return b.segment == name && b.position+int64(b.Size) > position }
 	l.batches = slices.DeleteFunc(l.batches, gone)
 	l.durable, l.grown = min(l.durable, len(l.batches)), min(l.grown, len(l.batches))
 	l.end = 0
