@@ -8,13 +8,16 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
@@ -113,5 +116,37 @@ func TestLargeFramesAreRefusedOnController(t *testing.T) {
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, want) {
 			t.Errorf("%s: a frame of 1 MiB was announced: %v, want %v", name, err, want)
 		}
+	}
+}
+
+// broken is a disk that loses its directory's last word: the file committed cannot be written any more.
+type broken struct {
+	vfs.FS
+	now atomic.Bool
+}
+
+func (b *broken) Create(name string) (vfs.File, error) {
+	if b.now.Load() && strings.HasSuffix(name, "/committed.tmp") {
+		return nil, syscall.EIO
+	}
+	return b.FS.Create(name)
+}
+
+// After a fault of the disk the log serves nobody. A leader that nobody appends to must not stay in office with it.
+func TestDiskFaultEndsAnIdleMember(t *testing.T) {
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.killMember(m)
+	disk := &broken{FS: vfs.OS}
+	m.fs = disk
+	c.start(m)
+	c.leader()
+	disk.now.Store(true)
+	if p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1); p.ErrorCode != 0 {
+		t.Fatalf("append: %v", code(p.ErrorCode))
+	}
+	err := c.wait(m)
+	if fatal, ok := errors.AsType[*Fatal](err); !ok || fatal.Token != raft.FatalReason(storage.DiskIOError) {
+		t.Errorf("ended with %v, want %s", err, storage.DiskIOError)
 	}
 }

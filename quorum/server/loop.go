@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/replica"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/transport"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
@@ -265,11 +267,22 @@ func (s *server) flushLoop() {
 	}
 }
 
-// noteLoop renews the committed file. What goes wrong with it ends the process through the next use of the log.
+// noteLoop renews the committed file. A fault of the disk ends the process at once: the log serves nobody after it, and in
+// a quiet hour nothing else would notice.
 func (s *server) noteLoop() {
 	for range s.notes {
-		if err := s.replica.Dir().WriteCommitted(); err != nil {
-			s.Log.Warn("Could not write the committed file", "err", err)
+		err := s.replica.Dir().WriteCommitted()
+		if err == nil {
+			continue
+		}
+		s.Log.Warn("Could not write the committed file", "err", err)
+		if _, ok := errors.AsType[*storage.Fault](err); ok {
+			s.post(func() {
+				if s.fatal == nil {
+					s.fatal = fatalOf(s.cfg.LogDir, err)
+				}
+			})
+			return
 		}
 	}
 }
