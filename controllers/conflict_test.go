@@ -111,15 +111,13 @@ func expectPaused(ctx context.Context, mq *v1alpha1.MetadataQuorum) {
 }
 
 // versionsWithout are the resource versions of what a paused operator must not
-// write: all but the resource itself, one Pod, and what others keep (the
-// disruption controller).
+// write: all but the resource itself and one Pod.
 func versionsWithout(ctx context.Context, mq *v1alpha1.MetadataQuorum, pod string) map[string]string {
 	GinkgoHelper()
 	all := versions(ctx, mq.Namespace)
 	for key := range all {
 		switch key {
-		case "*v1alpha1.MetadataQuorum " + mq.Name, "*v1.Pod " + pod,
-			"*v1.PodDisruptionBudget q-voters", "*v1.PodDisruptionBudget q-observers":
+		case "*v1alpha1.MetadataQuorum " + mq.Name, "*v1.Pod " + pod:
 			delete(all, key)
 		}
 	}

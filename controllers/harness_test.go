@@ -311,7 +311,8 @@ func difference(a, b map[string]string) map[string]string {
 }
 
 // versions are the resource versions of everything in the namespace that
-// belongs to quorums.
+// belongs to quorums. The status of a budget is the disruption controller's, so
+// of a budget it's the generation.
 func versions(ctx context.Context, ns string) map[string]string {
 	GinkgoHelper()
 	all := map[string]string{}
@@ -322,7 +323,11 @@ func versions(ctx context.Context, ns string) map[string]string {
 		Expect(c.List(ctx, list, client.InNamespace(ns))).To(Succeed())
 		Expect(meta.EachListItem(list, func(o runtime.Object) error {
 			obj := o.(client.Object)
-			all[fmt.Sprintf("%T %s", obj, obj.GetName())] = obj.GetResourceVersion()
+			version := obj.GetResourceVersion()
+			if _, ok := obj.(*policyv1.PodDisruptionBudget); ok {
+				version = fmt.Sprint(obj.GetGeneration())
+			}
+			all[fmt.Sprintf("%T %s", obj, obj.GetName())] = version
 			return nil
 		})).To(Succeed())
 	}

@@ -2,9 +2,11 @@ package controllers_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -43,32 +46,49 @@ func TestControllers(t *testing.T) {
 	RunSpecs(t, "controllers", Label("envtest"))
 }
 
-var _ = BeforeSuite(func() {
-	logf.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, &slog.HandlerOptions{Level: slog.Level(-1)})))
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
-
+// One API server serves all of Ginkgo's processes; each has a node of its own,
+// for the Pods of its own namespaces.
+var _ = SynchronizedBeforeSuite(func() []byte {
+	logToGinkgo()
 	server := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 	}
-	var err error
-	cfg, err = server.Start()
+	_, err := server.Start()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(server.Stop)
+	return server.KubeConfig
+}, func(kubeConfig []byte) {
+	logToGinkgo()
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	var err error
+	cfg, err = clientcmd.RESTConfigFromKubeConfig(kubeConfig)
+	Expect(err).NotTo(HaveOccurred())
 	cfg.QPS = -1 // throttling in the client is for servers with other tenants
 	c, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
+	startRunner()
+})
 
+func logToGinkgo() {
+	logf.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, &slog.HandlerOptions{Level: slog.Level(-1)})))
+}
+
+func startRunner() {
+	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "podrunner-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() {
-		if !CurrentSpecReport().Failed() && os.Getenv("KEEP_PODRUNNER") == "" {
+		if os.Getenv("KEEP_PODRUNNER") == "" {
 			Expect(os.RemoveAll(dir)).To(Succeed())
 		}
 	})
 	GinkgoWriter.Println("volumes and logs of the pods:", dir)
-	runner, err = podrunner.New(podrunner.Options{Config: cfg, Dir: dir})
+	runner, err = podrunner.New(podrunner.Options{
+		Config: cfg, Dir: dir,
+		Namespaces: func(ns string) bool { return strings.HasPrefix(ns, namespacePrefix()) },
+	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // lives as long as the suite, longer than any spec's context
 	done := make(chan error, 1)
@@ -77,19 +97,27 @@ var _ = BeforeSuite(func() {
 		cancel()
 		Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
 	})
-})
+}
+
+// namespacePrefix is of the namespaces of this one of Ginkgo's processes.
+func namespacePrefix() string { return fmt.Sprintf("spec-%d-", GinkgoParallelProcess()) }
 
 // newNamespace gives each spec a world of its own. Pods in it have to meet Pod
 // Security's strictest level, as they should everywhere.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "spec-",
+		GenerateName: namespacePrefix(),
 		Labels: map[string]string{
 			"pod-security.kubernetes.io/enforce":         "restricted",
 			"pod-security.kubernetes.io/enforce-version": "latest",
 		},
 	}}
 	Expect(c.Create(ctx, ns)).To(Succeed())
+	// Runs last: the spec's operators have been stopped, and its members should
+	// not keep the machine busy for the specs after it.
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns.Name), client.GracePeriodSeconds(0))).To(Succeed())
+	})
 	return ns.Name
 }

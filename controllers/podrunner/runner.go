@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
@@ -33,6 +34,9 @@ type Options struct {
 	// StableAddresses gives a recreated pod the address it had before, as some
 	// networks do; otherwise no address is ever used by a second pod.
 	StableAddresses bool
+	// Namespaces says in which namespaces this node runs Pods; nil: in all. Two
+	// nodes at one API server must not share a namespace.
+	Namespaces func(string) bool
 	// Run is the program in the image; cli.Run when nil.
 	Run func(context.Context, cli.Env) int
 }
@@ -59,6 +63,9 @@ func New(o Options) (*Runner, error) {
 	if o.Run == nil {
 		o.Run = cli.Run
 	}
+	if o.Namespaces == nil {
+		o.Namespaces = func(string) bool { return true }
+	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -75,12 +82,13 @@ func New(o Options) (*Runner, error) {
 	if r.network, err = newNetwork(mgr.GetClient(), o.StableAddresses); err != nil {
 		return nil, err
 	}
+	mine := predicate.NewPredicateFuncs(func(obj client.Object) bool { return o.Namespaces(obj.GetNamespace()) })
 	return r, errors.Join(
-		ctrl.NewControllerManagedBy(mgr).Named("kubelet").For(&corev1.Pod{}).
+		ctrl.NewControllerManagedBy(mgr).Named("kubelet").For(&corev1.Pod{}).WithEventFilter(mine).
 			Complete(reconcile.Func(r.reconcilePod)),
-		ctrl.NewControllerManagedBy(mgr).Named("volumes").For(&corev1.PersistentVolumeClaim{}).
+		ctrl.NewControllerManagedBy(mgr).Named("volumes").For(&corev1.PersistentVolumeClaim{}).WithEventFilter(mine).
 			Complete(reconcile.Func(r.reconcileClaim)),
-		ctrl.NewControllerManagedBy(mgr).Named("disruption").For(&policyv1.PodDisruptionBudget{}).
+		ctrl.NewControllerManagedBy(mgr).Named("disruption").For(&policyv1.PodDisruptionBudget{}).WithEventFilter(mine).
 			Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.budgetsOf)).
 			Complete(reconcile.Func(r.reconcileBudget)),
 	)
