@@ -7,11 +7,26 @@ import (
 	"time"
 )
 
-// What a client may see at most, as the median of many runs on a machine that is not overloaded.
+// What a client may see at most, as the median of many runs on a machine that is calm: where clients hardly wait while
+// nothing happens. On a busy one the figures are printed and not judged.
 const (
 	killGap = 100 * time.Millisecond
 	stopGap = 30 * time.Millisecond
+	calmGap = 15 * time.Millisecond
 )
+
+// judge prints both distributions and compares the median with the goal.
+func judge(t *testing.T, what string, calm, gaps []time.Duration, goal time.Duration) {
+	t.Helper()
+	quiet := distribution(t, "as long before it, without a fault", calm)
+	median := distribution(t, what, gaps)
+	switch {
+	case quiet > calmGap:
+		t.Logf("the machine is busy: without a fault clients waited %v already, so the goal of %v is not judged", quiet, goal)
+	case median > goal:
+		t.Errorf("%s: median gap %v, want at most %v", what, median, goal)
+	}
+}
 
 // The leader is killed under load. The others hear of it by the refused connection and elect at once.
 func TestKillOfTheLeader(t *testing.T) {
@@ -38,10 +53,7 @@ func TestKillOfTheLeader(t *testing.T) {
 		t.Logf("run %d: node %d killed, gap %v, epoch %d to %d", i, before.NodeID, gap, before.Epoch, after.Epoch)
 	}
 	l.end()
-	distribution(t, "as long before it, without a fault", calm)
-	if median := distribution(t, "SIGKILL of the leader", gaps); median > killGap {
-		t.Errorf("median gap %v, want at most %v", median, killGap)
-	}
+	judge(t, "SIGKILL of the leader", calm, gaps, killGap)
 }
 
 // The leader is told to stop under load. It hands over: one election, won by the successor it preferred.
@@ -74,8 +86,5 @@ func TestStopOfTheLeader(t *testing.T) {
 		t.Logf("run %d: node %d stopped, gap %v (the successor measured %v), epoch %d to %d", i, before.NodeID, gap, h.WriteGap, before.Epoch, after.Epoch)
 	}
 	l.end()
-	distribution(t, "as long before it, without a fault", calm)
-	if median := distribution(t, "SIGTERM of the leader", gaps); median > stopGap {
-		t.Errorf("median gap %v, want at most %v", median, stopGap)
-	}
+	judge(t, "SIGTERM of the leader", calm, gaps, stopGap)
 }
