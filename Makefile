@@ -90,8 +90,10 @@ golden: ## Rewrite all golden files, and show which have changed
 bench: ## Run the benchmarks of the quorum
 	go test ./quorum/... -run '^$$' -bench . -benchmem -count=$(or $(COUNT),6)
 
+RUNS ?= 10
 .PHONY: e2e
-e2e: ## Show on a real Kubernetes what faults do: a bad image, all pods gone, a node's power failure
+e2e: ## Do to real processes and real pods what happens to them: kills, a bad image, a node's power failure (root)
+	go test -tags=e2e -count=1 -timeout=30m -v ./quorum/e2e -runs=$(RUNS)
 	@hack/demo/run --faults
 
 .PHONY: interop

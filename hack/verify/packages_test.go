@@ -3,7 +3,6 @@ package verify
 import (
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -70,40 +69,6 @@ func TestEveryPackageHasOnePackageComment(t *testing.T) {
 		}
 		if code > 0 && len(commented) != 1 {
 			t.Errorf("package %s has %d package comments %v, want one: put it into doc.go, or above main", dir, len(commented), commented)
-		}
-	}
-}
-
-// The quorum binary starts in milliseconds and carries no advisories of a client
-// that it does not need; its list of modules is reviewed by being checked in.
-func TestQuorumBinaryLinksOnlyReviewedModules(t *testing.T) {
-	const most = 16
-	modules := goList(t, "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./quorum")
-	for _, m := range modules {
-		if strings.HasPrefix(m, "k8s.io") || strings.HasPrefix(m, "sigs.k8s.io") {
-			t.Errorf("./quorum links %s: the quorum binary knows nothing of Kubernetes", m)
-		}
-	}
-	if len(modules) > most {
-		t.Errorf("./quorum links %d modules, want at most %d", len(modules), most)
-	}
-	for _, p := range goList(t, "-deps", "./quorum") {
-		if strings.HasPrefix(p, module+"/api") || strings.HasPrefix(p, module+"/controllers") {
-			t.Errorf("./quorum imports %s: arrows point from controllers to quorum", p)
-		}
-	}
-
-	file := filepath.Join(root, "quorum", "deps.txt")
-	reviewed, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := strings.Join(modules, "\n") + "\n"; string(reviewed) != want {
-		if os.Getenv("REWRITE") == "" {
-			t.Fatalf("quorum/deps.txt lists other modules than ./quorum links; say in the commit why, and run make golden\nlinked:\n%s", want)
-		}
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
