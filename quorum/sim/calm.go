@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
@@ -131,12 +132,7 @@ func (w *world) probed(c *client) bool {
 		}
 		return false
 	}
-	for _, op := range c.window {
-		if op == c.probe {
-			return false
-		}
-	}
-	return true
+	return !slices.Contains(c.window, c.probe)
 }
 
 // converged reports whether all healed members hold the same log, know all of it as committed, and no client waits.
@@ -169,14 +165,14 @@ func (w *world) converged(healed []bool) bool {
 
 // situation tells where everybody is, for a liveness failure.
 func (w *world) situation() string {
-	s := ""
+	var b strings.Builder
 	for _, m := range w.members {
-		s += "\n  " + m.situation()
+		b.WriteString("\n  " + m.situation())
 	}
 	for _, c := range w.clients {
-		s += "\n  " + c.situation()
+		b.WriteString("\n  " + c.situation())
 	}
-	return s
+	return b.String()
 }
 
 func (m *member) situation() string {

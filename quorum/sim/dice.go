@@ -12,7 +12,7 @@ type dice struct{ *rand.Rand }
 
 func newDice(seed uint64, purpose string) dice {
 	h := fnv.New64a()
-	h.Write([]byte(purpose))
+	_, _ = h.Write([]byte(purpose))
 	return dice{rand.New(rand.NewPCG(seed, h.Sum64()))}
 }
 

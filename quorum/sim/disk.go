@@ -220,11 +220,11 @@ func (f *watchedFile) WriteAt(p []byte, off int64) (int, error) {
 // holds reports whether the file has these bytes there. Recovery writes its last group again as it is, in pieces of any
 // size: that changes nothing, nor what of it is durable.
 func (f *watchedFile) holds(p []byte, off int64) bool {
-	if size, err := f.File.Size(); err != nil || off+int64(len(p)) > size {
+	if size, err := f.Size(); err != nil || off+int64(len(p)) > size {
 		return false
 	}
 	old := make([]byte, len(p))
-	_, err := f.File.ReadAt(old, off)
+	_, err := f.ReadAt(old, off)
 	return (err == nil || errors.Is(err, io.EOF)) && bytes.Equal(old, p)
 }
 
@@ -262,7 +262,7 @@ func (f *watchedFile) Sync() error {
 		return err
 	}
 	if isSegment(f.name) {
-		size, err := f.File.Size()
+		size, err := f.Size()
 		if err != nil {
 			return err
 		}

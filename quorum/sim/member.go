@@ -390,7 +390,7 @@ func (m *member) serve(x *exchange) {
 func (m *member) answer(a replica.Answer) {
 	x := m.requests[a.ID]
 	if x == nil {
-		m.seen.local(m, a)
+		m.w.oracle.local(a)
 		return
 	}
 	delete(m.requests, a.ID)

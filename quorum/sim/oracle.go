@@ -87,7 +87,6 @@ type seen struct {
 	checked       int // batches below the high watermark that were compared
 	second        time.Duration
 	fetch         fetchSeen
-	locals        []replica.Answer // to what the simulation itself asked
 }
 
 // fetchSeen is the Fetch that a process waits for. Every change of role forgets it; a replica that looks for a leader may
@@ -106,10 +105,9 @@ func (s *seen) outcome(c raft.Correlation) {
 }
 
 // local takes an answer to something that the simulation asked without a connection.
-func (s *seen) local(m *member, a replica.Answer) {
-	s.locals = append(s.locals, a)
+func (o *oracle) local(a replica.Answer) {
 	if h, ok := a.Result.(raft.HandoffAccepted); ok && h.Refusal != "" {
-		m.w.saw(handoffRefused)
+		o.w.saw(handoffRefused)
 	}
 }
 
@@ -353,6 +351,9 @@ func (o *oracle) sends(m *member, s raft.Send) {
 		}
 	case raft.FetchRequest:
 		o.fetches(m, s.Correlation, r)
+	case raft.UpdateRaftVoterRequest, raft.ApiVersionsRequest: // promise nothing
+	case raft.FetchSnapshotRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest, raft.DescribeQuorumRequest:
+		o.w.violate("NoIllegalState", "node %d sends a %T", m.id, r)
 	}
 }
 
@@ -390,11 +391,12 @@ func (o *oracle) answers(m *member, x *exchange, result any) {
 		}
 	case replica.ProduceResult:
 		op := x.payload.(clientCall).operation.(*appendOp)
-		switch {
-		case r.Error == raft.RequestTimedOut:
-			o.w.saw(appendTimedOut)
-		case r.Error == raft.NoError:
+		switch r.Error {
+		case raft.NoError:
 			o.acked(m, op, r.BaseOffset)
+		case raft.RequestTimedOut:
+			o.w.saw(appendTimedOut)
+		default: // promises nothing
 		}
 	case replica.ReadResult:
 		if r.Error == raft.OffsetNotAvailable {

@@ -75,19 +75,9 @@ func (w *world) follower() *member {
 	return nil
 }
 
-// asks lets a request of the test's own happen at a member; its answer is found by answerTo.
-func (m *member) asks(what string, event func(raft.RequestID) replica.Event) raft.RequestID {
+// asks lets a request of the test's own happen at a member.
+func (m *member) asks(what string, event func(raft.RequestID) replica.Event) {
 	m.lastID++
 	id := m.lastID
 	m.step(event(id), "%s", what)
-	return id
-}
-
-func (m *member) answerTo(id raft.RequestID) (any, bool) {
-	for _, a := range m.seen.locals {
-		if a.ID == id {
-			return a.Result, true
-		}
-	}
-	return nil, false
 }

@@ -97,7 +97,7 @@ func chain(before uint64, b *batch) uint64 {
 	binary.BigEndian.PutUint32(p[20:], b.CRC)
 	binary.BigEndian.PutUint32(p[24:], uint32(b.LastOffsetDelta))
 	h := fnv.New64a()
-	h.Write(p[:])
+	_, _ = h.Write(p[:])
 	return h.Sum64()
 }
 

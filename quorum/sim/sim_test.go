@@ -96,7 +96,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 	for seed := range uint64(10) {
 		hash := func() uint64 {
 			trace := newTrace(nil)
-			newWorld(draw(1000+seed), nil, trace).run()
+			_ = newWorld(draw(1000+seed), nil, trace).run()
 			return trace.hash
 		}
 		if a, b := hash(), hash(); a != b {
@@ -124,20 +124,20 @@ func (s *tally) run(t *testing.T, seed uint64) {
 // runPlan runs a plan. If it fails, it is run again to be told.
 func (s *tally) runPlan(t *testing.T, p plan) {
 	t.Helper()
-	start := time.Now() //nolint:forbidigo // how fast the simulation is
+	start := time.Now()
 	w := newWorld(p, nil, nil)
 	v := w.run()
 	s.seeds++
 	s.events += w.events
 	s.unknown += w.history.unknown
 	s.virtual += w.now
-	s.real += time.Since(start) //nolint:forbidigo // same
+	s.real += time.Since(start)
 	s.counts.add(w.counts)
 	if v == nil {
 		return
 	}
 	var trace bytes.Buffer
-	newWorld(p, nil, newTrace(&trace)).run()
+	_ = newWorld(p, nil, newTrace(&trace)).run() // the same again
 	t.Fatalf("%v\n%v\n%s%s\nrepeat: go test ./quorum/sim -run TestSimulation -seed=%d -v\n   or : make sim SEED=%d",
 		v, w.plan, traceHead, lastLines(trace.Bytes(), 60), p.seed, p.seed)
 }

@@ -45,11 +45,10 @@ func (t *trace) note(w *world, format string, args ...any) {
 
 func (t *trace) line(s string) {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%x", t.hash)
-	io.WriteString(h, s)
+	_, _ = fmt.Fprintf(h, "%x%s", t.hash, s)
 	t.hash = h.Sum64()
 	if t.out != nil {
-		io.WriteString(t.out, s)
+		_, _ = io.WriteString(t.out, s)
 	}
 }
 
