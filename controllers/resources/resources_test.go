@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,27 +198,33 @@ func TestPodTemplate(t *testing.T) {
 		`{spec: {containers: [{name: sidecar, image: s}]}}`:                                     "",
 		`{spec: {terminationGracePeriodSeconds: 120, nodeSelector: {disk: fast}}}`:              "",
 		`{spec: {restartPolicy: Always, automountServiceAccountToken: false}}`:                  "",
-		`{spec: {volumez: []}}`:                                                                       `unknown field "volumez"`,
-		`{spec: {hostNetwork: true}}`:                                                                 "spec.hostNetwork",
-		`{spec: {hostname: h}}`:                                                                       "spec.hostname",
-		`{spec: {serviceAccountName: admin}}`:                                                         "spec.serviceAccountName is admin",
-		`{spec: {automountServiceAccountToken: true}}`:                                                "automountServiceAccountToken",
-		`{spec: {restartPolicy: Never}}`:                                                              "spec.restartPolicy is Never",
-		`{spec: {terminationGracePeriodSeconds: 1}}`:                                                  "at least 10",
-		`{spec: {securityContext: {runAsNonRoot: false}}}`:                                            "runAsNonRoot",
-		`{spec: {securityContext: {runAsUser: 0}}}`:                                                   "root",
-		`{spec: {volumes: [{name: data, emptyDir: {}}]}}`:                                             "spec.volumes[data]",
-		`{spec: {containers: [{name: quorum, image: other}]}}`:                                        "set spec.image instead",
-		`{spec: {containers: [{name: quorum, command: [sh]}]}}`:                                       "command",
-		`{spec: {containers: [{name: quorum, env: [{name: NODE_ID, value: "7"}]}]}}`:                  "env[NODE_ID]",
-		`{spec: {containers: [{name: quorum, ports: [{containerPort: 1}]}]}}`:                         "ports",
-		`{spec: {containers: [{name: quorum, livenessProbe: {}}]}}`:                                   "Probe",
-		`{spec: {containers: [{name: quorum, volumeMounts: [{name: x, mountPath: /var/lib}]}]}}`:      "volumeMounts[/var/lib]",
-		`{spec: {containers: [{name: quorum, securityContext: {privileged: true}}]}}`:                 "privileged",
-		`{spec: {containers: [{name: quorum, securityContext: {readOnlyRootFilesystem: false}}]}}`:    "readOnlyRootFilesystem",
-		`{spec: {containers: [{name: quorum, securityContext: {capabilities: {add: [NET_ADMIN]}}}]}}`: "capabilities.add",
-		`{metadata: {labels: {kraft-operator.io/pool: x}}}`:                                           "labels[kraft-operator.io/pool]",
-		`{metadata: {name: x}}`:                                                                       "metadata.name",
+		`{spec: {volumez: []}}`:                                                                         `unknown field "volumez"`,
+		`{spec: {hostNetwork: true}}`:                                                                   "spec.hostNetwork",
+		`{spec: {hostname: h}}`:                                                                         "spec.hostname",
+		`{spec: {serviceAccountName: admin}}`:                                                           "spec.serviceAccountName is admin",
+		`{spec: {automountServiceAccountToken: true}}`:                                                  "automountServiceAccountToken",
+		`{spec: {restartPolicy: Never}}`:                                                                "spec.restartPolicy is Never",
+		`{spec: {terminationGracePeriodSeconds: 1}}`:                                                    "at least 10",
+		`{spec: {securityContext: {runAsNonRoot: false}}}`:                                              "runAsNonRoot",
+		`{spec: {securityContext: {runAsUser: 0}}}`:                                                     "root",
+		`{spec: {volumes: [{name: data, emptyDir: {}}]}}`:                                               "spec.volumes[data]",
+		`{spec: {containers: [{name: quorum, image: other}]}}`:                                          "set spec.image instead",
+		`{spec: {containers: [{name: quorum, command: [sh]}]}}`:                                         "command",
+		`{spec: {containers: [{name: quorum, env: [{name: NODE_ID, value: "7"}]}]}}`:                    "env[NODE_ID]",
+		`{spec: {containers: [{name: quorum, ports: [{containerPort: 1}]}]}}`:                           "ports",
+		`{spec: {containers: [{name: quorum, livenessProbe: {}}]}}`:                                     "Probe",
+		`{spec: {containers: [{name: quorum, volumeMounts: [{name: x, mountPath: /var/lib}]}]}}`:        "volumeMounts[/var/lib]",
+		`{spec: {containers: [{name: quorum, securityContext: {privileged: true}}]}}`:                   "privileged",
+		`{spec: {containers: [{name: quorum, securityContext: {readOnlyRootFilesystem: false}}]}}`:      "readOnlyRootFilesystem",
+		`{spec: {containers: [{name: quorum, securityContext: {capabilities: {add: [NET_ADMIN]}}}]}}`:   "capabilities.add",
+		`{spec: {securityContext: {seccompProfile: {type: Unconfined}}}}`:                               "seccompProfile.type is Unconfined",
+		`{spec: {containers: [{name: quorum, securityContext: {seccompProfile: {type: Unconfined}}}]}}`: "seccompProfile.type is Unconfined",
+		`{spec: {containers: [{name: quorum, securityContext: {procMount: Unmasked}}]}}`:                "procMount is Unmasked",
+		`{spec: {activeDeadlineSeconds: 60}}`:                                                           "spec.activeDeadlineSeconds",
+		`{spec: {serviceAccount: admin}}`:                                                               "spec.serviceAccount",
+		`{spec: {tolerations: [{operator: Exists}]}}`:                                                   "",
+		`{metadata: {labels: {kraft-operator.io/pool: x}}}`:                                             "labels[kraft-operator.io/pool]",
+		`{metadata: {name: x}}`:                                                                         "metadata.name",
 	} {
 		_, err := Render(orders(`{podTemplate: `+spec+`}`), "cluster", "image")
 		var invalid *InvalidTemplateError
@@ -228,6 +235,20 @@ func TestPodTemplate(t *testing.T) {
 			t.Errorf("%s: got %v, want an InvalidTemplateError with %q", spec, err, want)
 		case want != "" && !strings.Contains(err.Error(), want):
 			t.Errorf("%s: got %v, want %q in it", spec, err, want)
+		}
+	}
+}
+
+// TestVotersStayOnALostNode: of several tolerations that fit a taint the first one counts.
+func TestVotersStayOnALostNode(t *testing.T) {
+	s := render(t, orders(`{podTemplate: {spec: {tolerations: [{operator: Exists, effect: NoExecute, tolerationSeconds: 30}]}}}`))
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		taint := &corev1.Taint{Key: key, Effect: corev1.TaintEffectNoExecute}
+		i := slices.IndexFunc(s.Voter.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return (t.Key == taint.Key || t.Key == "") && t.Effect == taint.Effect
+		})
+		if got := s.Voter.Spec.Tolerations[i]; got.TolerationSeconds != nil {
+			t.Errorf("voters tolerate %s for %d s, want without limit", key, *got.TolerationSeconds)
 		}
 	}
 }

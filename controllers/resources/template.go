@@ -128,6 +128,10 @@ func (m *merge) podSpec(mq *v1alpha1.MetadataQuorum, s *corev1.PodSpec, pool, co
 	absent(m, "spec.hostNetwork", s.HostNetwork)
 	absent(m, "spec.hostPID", s.HostPID)
 	absent(m, "spec.hostIPC", s.HostIPC)
+	absent(m, "spec.serviceAccount", s.DeprecatedServiceAccount)
+	if s.ActiveDeadlineSeconds != nil {
+		m.complain("spec.activeDeadlineSeconds is %d; members have no deadline, leave it out", *s.ActiveDeadlineSeconds)
+	}
 	ours(m, "spec.subdomain", &s.Subdomain, PeersService(mq.Name))
 	ours(m, "spec.serviceAccountName", &s.ServiceAccountName, AccountName(mq.Name))
 	ours(m, "spec.restartPolicy", &s.RestartPolicy, corev1.RestartPolicyAlways)
@@ -146,16 +150,20 @@ func (m *merge) podSpec(mq *v1alpha1.MetadataQuorum, s *corev1.PodSpec, pool, co
 	otherwise(&sc.FSGroup, User)
 	otherwise(&sc.FSGroupChangePolicy, corev1.FSGroupChangeOnRootMismatch)
 	otherwise(&sc.SeccompProfile, corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault})
+	m.seccomp("spec.securityContext", sc.SeccompProfile)
 	if *sc.RunAsUser == 0 {
 		m.complain("spec.securityContext.runAsUser is 0; members don't run as root")
 	}
 
 	if pool == v1alpha1.PoolVoters {
-		// Moving a voter off a node that no longer answers helps nobody: its disk stays there.
+		// Moving a voter off a node that no longer answers helps nobody: its disk stays there. Ours come first, since the
+		// first that fits a taint counts, and the user's may fit all.
+		var ours []corev1.Toleration
 		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 			s.Tolerations = slices.DeleteFunc(s.Tolerations, func(t corev1.Toleration) bool { return t.Key == key })
-			s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+			ours = append(ours, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 		}
+		s.Tolerations = append(ours, s.Tolerations...)
 	}
 	if len(s.TopologySpreadConstraints) == 0 && s.Affinity == nil {
 		for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
@@ -251,11 +259,22 @@ func (m *merge) containerSecurity(c *corev1.Container, path func(string) string)
 	if sc.RunAsNonRoot != nil && !*sc.RunAsNonRoot || sc.RunAsUser != nil && *sc.RunAsUser == 0 {
 		m.complain("%s asks for root; members don't run as root", path("securityContext"))
 	}
+	m.seccomp(path("securityContext"), sc.SeccompProfile)
+	if sc.ProcMount != nil && *sc.ProcMount != corev1.DefaultProcMount {
+		m.complain("%s is %s; leave it out", path("securityContext.procMount"), *sc.ProcMount)
+	}
 	otherwise(&sc.Capabilities, corev1.Capabilities{})
 	if len(sc.Capabilities.Add) > 0 {
 		m.complain("%s is %v; members need no capability, leave it out", path("securityContext.capabilities.add"), sc.Capabilities.Add)
 	}
 	sc.Capabilities.Drop = []corev1.Capability{"ALL"}
+}
+
+// seccomp: the runtime's profile or one of the node's, as Pod Security's restricted level asks.
+func (m *merge) seccomp(path string, p *corev1.SeccompProfile) {
+	if p != nil && p.Type == corev1.SeccompProfileTypeUnconfined {
+		m.complain("%s.seccompProfile.type is %s; leave it out, or name a profile of the node", path, p.Type)
+	}
 }
 
 func probe(path string, period, failures int32) *corev1.Probe {
