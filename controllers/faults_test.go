@@ -151,7 +151,7 @@ func faultRuns() int {
 	if n, err := strconv.Atoi(os.Getenv("KRAFT_FAULT_RUNS")); err == nil {
 		return min(n, faultStep)
 	}
-	return 2
+	return 1
 }
 
 var _ = Describe("A fault at every API call of a bootstrap and a roll", Label("faults"), func() {

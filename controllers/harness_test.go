@@ -72,7 +72,7 @@ func startOperator(ctx context.Context, ns string, opts ...operatorOption) *oper
 	for _, opt := range opts {
 		opt(&o)
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+	mgr, err := ctrl.NewManager(operatorConfig, ctrl.Options{
 		Scheme:     scheme,
 		Cache:      controllers.CacheOptions(map[string]cache.Config{ns: {}}),
 		Metrics:    metricsserver.Options{BindAddress: "0"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -29,10 +31,11 @@ import (
 )
 
 var (
-	cfg    *rest.Config     // of the API server, as its administrator
-	c      client.WithWatch // the specs' own client: no cache, no faults
-	runner *podrunner.Runner
-	scheme = runtime.NewScheme()
+	cfg            *rest.Config     // of the API server, as its administrator
+	operatorConfig *rest.Config     // as the operator
+	c              client.WithWatch // the specs' own client: no cache, no faults
+	runner         *podrunner.Runner
+	scheme         = runtime.NewScheme()
 )
 
 func TestControllers(t *testing.T) {
@@ -54,9 +57,10 @@ var _ = SynchronizedBeforeSuite(func() []byte {
 		CRDDirectoryPaths:     []string{filepath.Join("..", "config", "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 	}
-	_, err := server.Start()
+	admin, err := server.Start()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(server.Stop)
+	grantOperator(admin)
 	return server.KubeConfig
 }, func(kubeConfig []byte) {
 	logToGinkgo()
@@ -68,8 +72,38 @@ var _ = SynchronizedBeforeSuite(func() []byte {
 	cfg.QPS = -1 // throttling in the client is for servers with other tenants
 	c, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
+	operatorConfig = rest.CopyConfig(cfg)
+	operatorConfig.Impersonate.UserName = operatorUser
 	startRunner()
 })
+
+// operatorUser is who the operators under test are: with the rights of
+// config/rbac and no others, so that a missing one is found here.
+const operatorUser = "system:serviceaccount:kraft-operator-system:controller-manager"
+
+// grantOperator gives the operator the ClusterRole that it is installed with.
+func grantOperator(admin *rest.Config) {
+	GinkgoHelper()
+	file, err := os.ReadFile(filepath.Join("..", "config", "rbac", "role.yaml"))
+	Expect(err).NotTo(HaveOccurred())
+	cl, err := client.New(admin, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	role := &rbacv1.ClusterRole{}
+	for doc := range strings.SplitSeq(string(file), "\n---\n") {
+		if strings.Contains(doc, "kind: ClusterRole\n") {
+			Expect(yaml.UnmarshalStrict([]byte(doc), role)).To(Succeed())
+		}
+	}
+	Expect(role.Rules).NotTo(BeEmpty())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) //nolint:forbidigo // no spec's context here
+	defer cancel()
+	Expect(cl.Create(ctx, role)).To(Succeed())
+	Expect(cl.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: operatorUser}},
+	})).To(Succeed())
+}
 
 func logToGinkgo() {
 	logf.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(GinkgoWriter, &slog.HandlerOptions{Level: slog.Level(-1)})))
