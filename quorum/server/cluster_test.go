@@ -37,6 +37,7 @@ type cluster struct {
 	voters  raft.VoterSet
 	static  bool   // controller.quorum.voters and kraft.version 0
 	topic   string // topic.name; empty: Kafka's
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // testMember is a process played by a goroutine.
@@ -65,6 +66,9 @@ func newCluster(t testing.TB, voters, observers int, extra ...string) *cluster {
 func (c *cluster) form(voters, observers int, extra ...string) {
 	t := c.t
 	t.Helper()
+	if c.dial == nil {
+		c.dial = (&net.Dialer{}).DialContext
+	}
 	dir := t.TempDir()
 	var set []raft.Voter
 	for i := range voters + observers {
@@ -171,7 +175,7 @@ func (c *cluster) start(m *testMember) {
 			}
 			return new(net.ListenConfig).Listen(ctx, network, address)
 		},
-		Dial: (&net.Dialer{}).DialContext,
+		Dial: c.dial,
 		Kill: m.kill,
 	}
 	go func() {
