@@ -128,6 +128,31 @@ var _ = Describe("A rolling upgrade", func() {
 		expectSteadyState(ctx, op, mq)
 	}, SpecTimeout(3*time.Minute))
 
+	It("rolls five voters with one election, too", func(ctx SpecContext) {
+		ns := newNamespace(ctx)
+		op := startOperator(ctx, ns)
+		mq := testQuorum(ns, "q").voters(5).create(ctx)
+		before := expectCurrent(ctx, mq)
+		change(ctx, mq, setImage(imageB))
+		after := expectRolled(ctx, mq, imageB)
+		expectOneElection(before, after)
+		expectSteadyState(ctx, op, mq)
+	}, SpecTimeout(2*time.Minute))
+
+	It("takes a newer image at once, and goes back without rendering anew", func(ctx SpecContext) {
+		ns := newNamespace(ctx)
+		op := startOperator(ctx, ns)
+		mq := testQuorum(ns, "q").image(imageA).create(ctx)
+		before := expectCurrent(ctx, mq)
+		change(ctx, mq, setImage(imageB))
+		Eventually(func() int { return len(updated(ctx, mq, imageB)) }).WithContext(ctx).
+			WithTimeout(60 * time.Second).WithPolling(5 * time.Millisecond).Should(BeNumerically(">=", 1))
+		change(ctx, mq, setImage(imageA))
+		after := expectRolled(ctx, mq, imageA)
+		Expect(after.Status.Revision).To(Equal(before.Status.Revision))
+		expectSteadyState(ctx, op, mq)
+	}, SpecTimeout(2*time.Minute))
+
 	It("restarts every member once when restartedAt asks for it", func(ctx SpecContext) {
 		ns := newNamespace(ctx)
 		op := startOperator(ctx, ns)

@@ -151,6 +151,9 @@ func (p *pod) runContainer(ctx context.Context, root *rootFS, restarts int32) (*
 	if err := p.pull(ctx, spec.Image); err != nil {
 		return nil, err
 	}
+	if err := root.reset(); err != nil {
+		return nil, err
+	}
 	env := p.environment(spec)
 	args := slices.Concat(spec.Command, spec.Args)
 	for i := range args {

@@ -25,6 +25,10 @@ type rootFS struct {
 	terminationLog string // path on this machine
 }
 
+// reset gives the next container an empty termination log, as kubelet does: the
+// program writes it only where it is mounted.
+func (f *rootFS) reset() error { return os.WriteFile(f.terminationLog, nil, 0o600) }
+
 // terminationMessage is what the container has written before it ended.
 func (f *rootFS) terminationMessage() string {
 	b, err := os.ReadFile(f.terminationLog)
