@@ -10,6 +10,8 @@ import (
 const (
 	// maxGroup bounds what may lie in the log unsynced: one batch group (also Kafka's largest batch).
 	maxGroup = 8 << 20
+	// maxHeld bounds the bytes that wait for a place in the log, whether anybody still waits for their answer or not.
+	maxHeld = 8 * maxGroup
 	// observerSession is how long the leader remembers an observer that does not fetch.
 	observerSession = 5 * time.Minute
 	// parkTime is how long writes wait for the next leader once this one has left office.

@@ -41,7 +41,7 @@ func (n *Node) onPropose(p Propose) {
 		code = InvalidRequest
 	case p.Bytes > maxGroup:
 		code = RecordBatchTooLarge
-	case n.proposals.full(n):
+	case n.proposals.full(n), n.proposals.heldBytes+p.Bytes > maxHeld:
 		code = ThrottlingQuotaExceeded
 	}
 	if code != NoError {

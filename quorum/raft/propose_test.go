@@ -33,6 +33,26 @@ func TestGroupsStayWithinTheirBound(t *testing.T) {
 	}
 }
 
+// TestHeldBytesAreBounded: while a flush takes its time, what waits may not fill the memory, however few batches it is.
+func TestHeldBytesAreBounded(t *testing.T) {
+	m, n := leaderOf(t)
+	propose := func(id RequestID) []Answer {
+		m.payloads[id] = "x"
+		n.Step(n.now, Propose{ID: id, Records: 1, Bytes: maxGroup})
+		return m.take().answers
+	}
+	propose(100) // into the log; its flush goes on
+	for i := range RequestID(maxHeld / maxGroup) {
+		if answers := propose(101 + i); len(answers) != 0 {
+			t.Fatalf("proposal %d within the bound: %+v", i, answers)
+		}
+	}
+	answers := propose(200)
+	if len(answers) != 1 || answers[0].Result.(ProposeResult).Error != ThrottlingQuotaExceeded {
+		t.Errorf("a proposal beyond the bound: %+v, want THROTTLING_QUOTA_EXCEEDED", answers)
+	}
+}
+
 // TestLinger: C-111, C-112. Proposals wait for company, but not a full group, and an empty queue has no timer.
 func TestLinger(t *testing.T) {
 	m, n := leaderOf(t)
