@@ -97,9 +97,40 @@ func acquire(fsys vfs.FS, name string, o Options) (io.Closer, error) {
 
 func (d *Dir) file(name string) string { return path.Join(d.path, d.o.Topic+"-0", name) }
 
+// refuseOtherTopic stops a member whose directory holds the log of another topic and none of the one configured: it
+// would start as a new replica beside its own data, and under an identity that may have voted.
+func (d *Dir) refuseOtherTopic(logDir string) error {
+	if there, err := vfs.Exists(d.fs, logDir); there || err != nil {
+		return err
+	}
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		topic, ok := strings.CutSuffix(name, "-0")
+		if !ok {
+			continue
+		}
+		for _, of := range []string{stateFile, checkpointName(raft.OffsetAndEpoch{})} {
+			there, err := vfs.Exists(d.fs, path.Join(d.path, name, of))
+			if err != nil {
+				return err
+			}
+			if there {
+				return fault(TopicNameMismatch, "%s holds the log of topic %s, configured is topic.name=%s", d.path, topic, d.o.Topic)
+			}
+		}
+	}
+	return nil
+}
+
 // load reads everything below the lock.
 func (d *Dir) load() error {
 	logDir := path.Join(d.path, d.o.Topic+"-0")
+	if err := d.refuseOtherTopic(logDir); err != nil {
+		return err
+	}
 	if err := makeDirs(d.fs, d.path, logDir); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ const (
 	NodeIDMismatch    Token = "NODE_ID_MISMATCH"    // … of another node
 	DirectoryMismatch Token = "DIRECTORY_ID_MISMATCH"
 	TopicIDMismatch   Token = "TOPIC_ID_MISMATCH"
+	TopicNameMismatch Token = "TOPIC_NAME_MISMATCH"
 	StateFileCorrupt  Token = "STATE_FILE_CORRUPT"  // quorum-state, meta.properties, committed: damaged, or missing where it must not be
 	LogCorrupt        Token = "LOG_CORRUPT"         // damage that is no torn tail
 	SnapshotMissing   Token = "SNAPSHOT_MISSING"    // the log starts above 0 and no checkpoint covers what is before

@@ -180,6 +180,17 @@ func TestTopicIDMismatch(t *testing.T) {
 	}
 }
 
+func TestTopicNameMismatch(t *testing.T) {
+	fsys := formatted(t)
+	o := opts
+	o.Topic = "another"
+	_, err := storage.Open(fsys, dataDir, o)
+	if !storage.IsToken(err, storage.TopicNameMismatch) || !strings.Contains(err.Error(), "topic.name=another") {
+		t.Errorf("got %v", err)
+	}
+	mustClose(t, open(t, fsys, opts)) // it is as it was
+}
+
 func TestST20ReadOnlyVolumeIsNotWritable(t *testing.T) {
 	fsys := vfs.WithFaults(formatted(t), vfs.ReadOnly)
 	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.NotWritable) || !strings.Contains(err.Error(), "/data/.lock") {
