@@ -226,8 +226,10 @@ func (o Observation) caughtUp(m member) bool {
 	return ok && m.pod != nil && !m.pod.Terminating && m.pod.Running && o.current(m, p)
 }
 
+// current: a patient quorum (a long fetch timeout) is no reason to count on a voter that has not been heard of for long;
+// one that follows is caught up every half second.
 func (o Observation) current(m member, p Progress) bool {
-	if p.CaughtUpAge == nil || *p.CaughtUpAge > o.Want.FetchTimeout {
+	if p.CaughtUpAge == nil || *p.CaughtUpAge > min(o.Want.FetchTimeout, silentAfter) {
 		return false
 	}
 	return m.id == o.View.Leader || o.Now.Add(-*p.CaughtUpAge).After(m.pod.Started)

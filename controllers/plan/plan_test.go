@@ -125,6 +125,10 @@ func TestRollout(t *testing.T) {
 		"RL-06 what the leader knew of it before its restart counts for nothing": {
 			o: quiet(upgrade(1000, 2), fresh(2), pods(func(p *Pod) { p.Started = now }, 2), lagging(time.Second, 2)), reason: v1alpha1.ReasonMemberNotCaughtUp,
 		},
+		"A1 a voter that is behind counts for nothing, however patient its followers are": {
+			o:      quiet(upgrade(1000), lagging(20*time.Second, 0), want(func(w *Want) { w.FetchTimeout = time.Minute }), func(o *Observation) { o.Memory.LastLeaderChange = now }),
+			reason: v1alpha1.ReasonMemberNotCaughtUp,
+		},
 		"it waits until the last one has settled": {
 			o: quiet(upgrade(1000, 2), fresh(2)), reason: v1alpha1.ReasonSettling,
 		},
