@@ -69,21 +69,24 @@ func (o *oracle) writeCount() int {
 	return o.writes
 }
 
-func (o *oracle) wrote() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.writes++
+// wrote counts a write that went through; one that was refused has changed
+// nothing.
+func (o *oracle) wrote(err error) error {
+	if err == nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.writes++
+	}
+	return err
 }
 
 // wrap is a client that asks the oracle before each write.
 func (o *oracle) wrap(inner client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(inner, interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			o.wrote()
-			return w.Create(ctx, obj, opts...)
+			return o.wrote(w.Create(ctx, obj, opts...))
 		},
 		Delete: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			o.wrote()
 			o.checkOwner(ctx, "delete", obj)
 			if pod, ok := obj.(*corev1.Pod); ok {
 				options := (&client.DeleteOptions{}).ApplyOptions(opts)
@@ -92,34 +95,30 @@ func (o *oracle) wrap(inner client.WithWatch) client.WithWatch {
 				}
 				o.checkRemoval(ctx, pod)
 			}
-			return w.Delete(ctx, obj, opts...)
+			return o.wrote(w.Delete(ctx, obj, opts...))
 		},
 		Update: func(ctx context.Context, w client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-			o.wrote()
 			o.checkChange(ctx, "update", obj)
-			return w.Update(ctx, obj, opts...)
+			return o.wrote(w.Update(ctx, obj, opts...))
 		},
 		Patch: func(ctx context.Context, w client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			o.wrote()
 			o.checkChange(ctx, "patch", obj)
 			before := o.podSpec(ctx, obj)
-			err := w.Patch(ctx, obj, patch, opts...)
+			err := o.wrote(w.Patch(ctx, obj, patch, opts...))
 			if pod, ok := obj.(*corev1.Pod); ok && err == nil && !equality.Semantic.DeepEqual(*before, pod.Spec) {
 				o.violated("the spec of Pod %s was changed by a patch", pod.Name)
 			}
 			return err
 		},
 		Apply: func(ctx context.Context, w client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			o.wrote()
 			o.checkApply(ctx, obj)
-			return w.Apply(ctx, obj, opts...)
+			return o.wrote(w.Apply(ctx, obj, opts...))
 		},
 		DeleteAllOf: func(context.Context, client.WithWatch, client.Object, ...client.DeleteAllOfOption) error {
 			o.violated("DeleteAllOf has no fence")
 			return errors.New("refused by the oracle")
 		},
 		SubResourceCreate: func(ctx context.Context, w client.Client, sub string, obj, body client.Object, opts ...client.SubResourceCreateOption) error {
-			o.wrote()
 			if e, ok := body.(*policyv1.Eviction); ok {
 				if e.DeleteOptions == nil || e.DeleteOptions.Preconditions == nil || e.DeleteOptions.Preconditions.UID == nil {
 					o.violated("eviction of Pod %s has no UID precondition", obj.GetName())
@@ -127,15 +126,13 @@ func (o *oracle) wrap(inner client.WithWatch) client.WithWatch {
 				o.checkOwner(ctx, "evict", obj)
 				o.checkRemoval(ctx, obj.(*corev1.Pod))
 			}
-			return w.SubResource(sub).Create(ctx, obj, body, opts...)
+			return o.wrote(w.SubResource(sub).Create(ctx, obj, body, opts...))
 		},
 		SubResourceUpdate: func(ctx context.Context, w client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-			o.wrote()
-			return w.SubResource(sub).Update(ctx, obj, opts...)
+			return o.wrote(w.SubResource(sub).Update(ctx, obj, opts...))
 		},
 		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			o.wrote()
-			return w.SubResource(sub).Patch(ctx, obj, patch, opts...)
+			return o.wrote(w.SubResource(sub).Patch(ctx, obj, patch, opts...))
 		},
 	})
 }
