@@ -200,7 +200,7 @@ func isPod(obj client.Object) bool {
 }
 
 // createPod makes a Pod from the stored bytes of a revision.
-func (r *MetadataQuorumReconciler) createPod(ctx context.Context, s *scene, revision string, make func(*resources.Stored) *corev1.Pod, opts ...client.CreateOption) error {
+func (r *MetadataQuorumReconciler) createPod(ctx context.Context, s *scene, revision string, pod func(*resources.Stored) *corev1.Pod, opts ...client.CreateOption) error {
 	rev := s.revision(revision)
 	if rev == nil {
 		return fmt.Errorf("ControllerRevision %s is gone", revision)
@@ -209,7 +209,7 @@ func (r *MetadataQuorumReconciler) createPod(ctx context.Context, s *scene, revi
 	if err != nil {
 		return err
 	}
-	return r.create(ctx, s.mq, make(stored), opts...)
+	return r.create(ctx, s.mq, pod(stored), opts...)
 }
 
 // alreadyThere says what an object that we were about to make means to us. It

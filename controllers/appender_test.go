@@ -8,10 +8,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 )
 
 const topic = "__cluster_metadata"
@@ -33,7 +33,7 @@ func kafkaClient(mq *v1alpha1.MetadataQuorum, opts ...kgo.Opt) *kgo.Client {
 	GinkgoHelper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(fmt.Sprintf("%s-bootstrap.%s.svc:9092", mq.Name, mq.Namespace)),
-		kgo.Dialer(runner.Dial(mq.Namespace)),
+		kgo.Dialer(runner.Dial),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
 		kgo.MetadataMinAge(50 * time.Millisecond), // the default of seconds would hide our own gaps
 		kgo.DefaultProduceTopic(topic),

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 )
 
 // serverSideApply does what Argo CD or kubectl apply --server-side does.
@@ -38,9 +38,9 @@ var _ = Describe("An object that is in the way", func() {
 		}}},
 	}
 	DescribeTable("is left alone, and the quorum says so and goes on without it when it is gone (A5)",
-		func(ctx SpecContext, make func(ns string) client.Object) {
+		func(ctx SpecContext, foreigner func(ns string) client.Object) {
 			ns := newNamespace(ctx)
-			obj := make(ns)
+			obj := foreigner(ns)
 			Expect(c.Create(ctx, obj)).To(Succeed())
 			version := obj.GetResourceVersion()
 			op := startOperator(ctx, ns)

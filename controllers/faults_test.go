@@ -2,6 +2,7 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -14,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 	"github.com/kraft-operator/kraft-operator/controllers"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // fault is what happens to one call of the operator to the API server.
@@ -72,7 +73,7 @@ func (f *faultyAPI) call(verb string, obj any, name string, do func() error) err
 		}
 		return failure
 	case callConflicts:
-		return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, name, fmt.Errorf("a planted conflict"))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, name, errors.New("a planted conflict"))
 	default:
 		err := do()
 		time.Sleep(lateBy) // the fault itself

@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	. "github.com/onsi/gomega"
-
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 	"github.com/kraft-operator/kraft-operator/controllers/resources"
 	"github.com/kraft-operator/kraft-operator/quorum/status"
+
+	. "github.com/onsi/gomega"
 )
 
 // oracle stands between the operators under test and the API server and holds

@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 	"github.com/kraft-operator/kraft-operator/controllers"
 	"github.com/kraft-operator/kraft-operator/controllers/resources"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 // setImage is the user's upgrade.

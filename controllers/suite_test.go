@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,11 +24,11 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
-
 	"github.com/kraft-operator/kraft-operator/api/v1alpha1"
 	"github.com/kraft-operator/kraft-operator/controllers/podrunner"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 var (
@@ -95,7 +96,7 @@ func grantOperator(admin *rest.Config) {
 		}
 	}
 	Expect(role.Rules).NotTo(BeEmpty())
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) //nolint:forbidigo // no spec's context here
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // no spec's context here
 	defer cancel()
 	Expect(cl.Create(ctx, role)).To(Succeed())
 	Expect(cl.Create(ctx, &rbacv1.ClusterRoleBinding{
@@ -124,7 +125,7 @@ func startRunner() {
 		Namespaces: func(ns string) bool { return strings.HasPrefix(ns, namespacePrefix()) },
 	})
 	Expect(err).NotTo(HaveOccurred())
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // lives as long as the suite, longer than any spec's context
+	ctx, cancel := context.WithCancel(context.Background()) // lives as long as the suite, longer than any spec's context
 	done := make(chan error, 1)
 	go func() { done <- runner.Start(ctx) }()
 	DeferCleanup(func() {

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // faults are what a test does to the node on purpose.
@@ -71,10 +70,10 @@ func (r *Runner) KillProcess(name types.NamespacedName) bool {
 			continue
 		}
 		p.mu.Lock()
-		c := p.container
+		kill := p.process
 		p.mu.Unlock()
-		if c != nil {
-			c.kill()
+		if kill != nil {
+			kill()
 			return true
 		}
 	}
@@ -85,7 +84,7 @@ func (r *Runner) KillProcess(name types.NamespacedName) bool {
 // mounts it should be dead or killed right after.
 func (r *Runner) WipeClaim(ctx context.Context, name types.NamespacedName) error {
 	var pvc corev1.PersistentVolumeClaim
-	if err := r.reader.Get(ctx, client.ObjectKey(name), &pvc); err != nil {
+	if err := r.reader.Get(ctx, name, &pvc); err != nil {
 		return err
 	}
 	dir := r.VolumeDir(&pvc)

@@ -37,7 +37,7 @@ const lockPort = 19999
 func newNetwork(reader client.Reader, stable bool) (*network, error) {
 	for i := range 64 {
 		subnet := byte(64 + (os.Getpid()+i)%64)
-		lock, err := net.Listen("tcp", fmt.Sprintf("127.%d.0.1:%d", subnet, lockPort))
+		lock, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf("127.%d.0.1:%d", subnet, lockPort))
 		if err != nil {
 			continue
 		}
@@ -87,15 +87,15 @@ func (n *network) listen(pod *corev1.Pod, own netip.Addr) func(context.Context, 
 	}
 }
 
-// dial connects from a pod in the given namespace. The connection carries the
-// pod's own address as its source, as a real one would.
-func (n *network) dial(namespace string, own netip.Addr) func(context.Context, string, string) (net.Conn, error) {
+// dial connects from a pod. The connection carries the pod's own address as its
+// source, as a real one would.
+func (n *network) dial(own netip.Addr) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, netw, addr string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
-		addrs, err := n.resolve(ctx, namespace, host)
+		addrs, err := n.resolve(ctx, host)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (n *network) dial(namespace string, own netip.Addr) func(context.Context, s
 // resolve answers as the cluster's DNS: <service>.<namespace>.svc has the
 // addresses of the Service's endpoints, <hostname>.<service>.<namespace>.svc
 // that of one pod. Not-ready pods count only where the Service publishes them.
-func (n *network) resolve(ctx context.Context, namespace, host string) ([]netip.Addr, error) {
+func (n *network) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{addr}, nil
 	}
@@ -133,7 +133,7 @@ func (n *network) resolve(ctx context.Context, namespace, host string) ([]netip.
 	default:
 		return nil, notFound
 	}
-	namespace = labels[1]
+	namespace := labels[1]
 	var svc corev1.Service
 	if err := n.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: labels[0]}, &svc); err != nil {
 		return nil, notFound

@@ -51,8 +51,7 @@ type Runner struct {
 	network *network
 	faults  faults
 
-	// ctx lives as long as Start and ends every pod with it.
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // lives as long as Start and ends every pod with it
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	pods map[types.UID]*pod
@@ -111,10 +110,11 @@ func (r *Runner) Start(ctx context.Context) error {
 	return errors.Join(err, r.network.close())
 }
 
-// Dial returns a dial function for a client that runs in the namespace but
-// in none of the pods, such as a test's own producer.
-func (r *Runner) Dial(namespace string) func(context.Context, string, string) (net.Conn, error) {
-	return r.network.dial(namespace, r.network.gateway())
+// Dial connects as a client does that runs in the cluster but in none of the
+// pods, such as a test's own producer: it resolves the names of pods and
+// Services.
+func (r *Runner) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return r.network.dial(r.network.gateway())(ctx, network, address)
 }
 
 func (r *Runner) budgetsOf(ctx context.Context, pod client.Object) []reconcile.Request {
@@ -138,8 +138,10 @@ func (r *Runner) reconcilePod(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, err
 	}
 	p := r.known(req.NamespacedName, obj.UID)
+	if err != nil {
+		return ctrl.Result{}, nil //nolint:nilerr // not found: its process has just been killed
+	}
 	switch {
-	case err != nil: // gone
 	case obj.Labels[v1alpha1.LabelQuorum] == "": // not made by the operator, nothing is known of its program
 	case obj.DeletionTimestamp != nil && (p == nil || p.stop(time.Duration(*obj.DeletionGracePeriodSeconds)*time.Second)):
 		return ctrl.Result{}, r.remove(ctx, &obj)
@@ -147,7 +149,7 @@ func (r *Runner) reconcilePod(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	case obj.Spec.NodeName == "":
 		return ctrl.Result{}, r.bind(ctx, &obj)
 	default:
-		r.start(&obj)
+		r.start(&obj) //nolint:contextcheck // the pod outlives this pass
 	}
 	return ctrl.Result{}, nil
 }
@@ -194,7 +196,7 @@ func (r *Runner) start(obj *corev1.Pod) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	p := &pod{
 		runner: r, key: client.ObjectKeyFromObject(obj), uid: obj.UID, obj: obj.DeepCopy(),
-		cancel: cancel, killed: make(chan struct{}), ended: make(chan struct{}),
+		cancel: cancel, killed: make(chan struct{}),
 		dir: fmt.Sprintf("%s/pods/%s", r.options.Dir, obj.UID),
 	}
 	r.pods[obj.UID] = p
