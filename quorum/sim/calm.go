@@ -32,6 +32,7 @@ func (w *world) calm() {
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil = 0, 0
 		m.disk.crashIn, m.disk.failSync = 0, false
+		m.disk.drain()
 		m.resume()
 		if healed[i] {
 			m.backToWork()

@@ -30,6 +30,7 @@ const (
 	slowDisk                      // fsyncs of one member take long
 	loseObserver                  // an observer loses its disk and comes back under a new directory id
 	cutClient                     // a client from one member
+	fullDisk                      // a disk has little room, or none
 	skipped                       // (not drawn: a fault found nobody to happen to)
 	faultKinds   = int(skipped)
 )
@@ -37,7 +38,7 @@ const (
 func (k faultKind) String() string {
 	return [...]string{
 		"kill", "power cut", "power cut of all", "stop", "handoff", "pause", "one-way cut", "cut pair", "isolation", "deafness",
-		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "skipped",
+		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "full disk", "skipped",
 	}[k]
 }
 
@@ -162,6 +163,10 @@ func (w *world) strike(d dice, k faultKind) bool {
 		if d.chance(0.5) {
 			w.net.cut(m.host, c.host, long)
 		}
+	case fullDisk:
+		m.disk.fill(oneOf[int64](d, 0, 300, diskReserve/2, diskReserve+500))
+		w.trace.member(m, "disk is full for %v", long)
+		w.in(long, func() { m.disk.drain() })
 	case skipped:
 	}
 	return true

@@ -33,6 +33,7 @@ type disk struct {
 	crashIn  int  // the process dies at this many changing calls from now; 0: it does not
 	failSync bool // the next fsync of a segment fails
 	failed   bool // one has failed: the process must end
+	full     bool // there is little room, or none
 	// poison holds, for each segment whose fsync failed, the position from which on the kernel believes the pages to be
 	// clean: another fsync succeeds and does nothing, until they are written again.
 	poison map[string]int64
@@ -55,6 +56,26 @@ func (d *disk) change() {
 		}
 	}
 }
+
+// fill leaves room for that many bytes, until drain.
+func (d *disk) fill(room int64) {
+	const plenty = 1 << 40
+	d.mem.SetCapacity(plenty)
+	free, err := d.mem.FreeSpace("/")
+	if err != nil {
+		panic(err)
+	}
+	d.mem.SetCapacity(plenty - free + max(room, 1)) // 0 would be no limit
+	d.full = true
+}
+
+func (d *disk) drain() {
+	d.mem.SetCapacity(0)
+	d.full = false
+}
+
+// diskReserve is how much room a member wants to keep free.
+const diskReserve = 4 << 10
 
 // release lets go of what a process that died held.
 func (d *disk) release() {

@@ -23,7 +23,8 @@
 //
 // # Reading order
 //
-// plan.go (what a seed draws), world.go (time, phases), member.go (a process), network.go, disk.go, chaos.go, client.go,
-// oracle.go, history.go, trace.go. The tests: sim_test.go (seeds), planted_test.go (does the oracle see anything at all?),
-// scenario_test.go (single scenarios by hand), handoff_test.go (how good are handoffs?).
+// plan.go (what a seed draws), world.go (time, phases), member.go (a machine), process.go (what runs on it), network.go,
+// protocol.go (messages as bytes), disk.go and shadow.go, chaos.go and calm.go, client.go, oracle.go, history.go, trace.go.
+// The tests: sim_test.go (seeds), planted_test.go (does the oracle see anything at all?), scenario_test.go (single
+// scenarios by hand), handoff_test.go (how good are handoffs?). plant.go and marks.go are for the first two.
 package sim

@@ -26,7 +26,11 @@ const (
 	fsyncFailed                    //
 	stoppedGracefully              //
 	segmentRolled                  //
-	markCount          = int(segmentRolled) + 1
+	belowReserve                   // a member has less room than it wants to keep
+	appendWithoutRoom              // an append is refused for that
+	endedFull                      // a process ended because a write found no room
+	noRoomToStart                  // … or could not start
+	markCount          = int(noRoomToStart) + 1
 )
 
 func (k mark) String() string {
@@ -34,7 +38,8 @@ func (k mark) String() string {
 		"log truncated", "diverging logs", "pre-vote refused", "vote refused", "second vote of an epoch refused", "candidate restarted",
 		"leader restarted", "torn tail cut", "handoff succeeded", "handoff aborted", "handoff refused",
 		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
-		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled",
+		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
+		"no room to start",
 	}[k]
 }
 

@@ -82,6 +82,7 @@ type seen struct {
 	leader        raft.NodeID
 	highWatermark int64
 	handoff       raft.HandoffPhase
+	belowReserve  bool
 	shown         int64
 	segments      int
 	checked       int // batches below the high watermark that were compared
@@ -154,6 +155,10 @@ func (o *oracle) look(m *member) {
 		case raft.HandoffNone, raft.HandoffConverging, raft.HandoffPausing, raft.HandoffResigned, raft.HandoffFailed:
 		}
 	}
+	if st.BelowReserve && !before.belowReserve {
+		o.w.saw(belowReserve)
+	}
+	s.belowReserve = st.BelowReserve
 	if s.epoch < before.epoch {
 		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
 	}
@@ -396,6 +401,8 @@ func (o *oracle) answers(m *member, x *exchange, result any) {
 			o.acked(m, op, r.BaseOffset)
 		case raft.RequestTimedOut:
 			o.w.saw(appendTimedOut)
+		case raft.KafkaStorageError:
+			o.w.saw(appendWithoutRoom)
 		default: // promises nothing
 		}
 	case replica.ReadResult:

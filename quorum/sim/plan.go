@@ -80,7 +80,7 @@ func draw(seed uint64) plan {
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout = 300*time.Millisecond, 700*time.Millisecond, 700*time.Millisecond
 		p.fetchMaxWait = 200 * time.Millisecond // even by a slow clock well below the follower's patience by a fast one
 	}
-	for k := range p.every {
+	for k := range fullDisk { // what came later is drawn later
 		if d.chance(0.45) {
 			p.every[k] = d.between(700*time.Millisecond, 10*time.Second)
 		}
@@ -90,10 +90,14 @@ func draw(seed uint64) plan {
 			p.every[k] /= 4
 		}
 	}
-	if d.chance(0.05) {
+	quiet := d.chance(0.05)
+	if quiet {
 		p.every = [faultKinds]time.Duration{} // a quiet world must be quiet
 	}
 	p.wire = d.chance(0.3)
+	if d.chance(0.25) && !quiet {
+		p.every[fullDisk] = d.between(time.Second, 8*time.Second)
+	}
 	return p
 }
 
