@@ -142,7 +142,8 @@ func (n *Node) grants(r VoteRequest) bool {
 	case n.role != Unattached && n.role != Prospective:
 		return false
 	case voted.ID != None:
-		return voted.ID == r.Replica.ID && (voted.DirectoryID.IsZero() || voted.DirectoryID == r.Replica.DirectoryID)
+		// The log is looked at again, unlike in Kafka: a candidate that lost power since may ask again with less.
+		return voted.ID == r.Replica.ID && (voted.DirectoryID.IsZero() || voted.DirectoryID == r.Replica.DirectoryID) && upToDate
 	case n.state.Leader != None:
 		return false
 	}
@@ -155,6 +156,11 @@ func (n *Node) sendVotes() {
 		return // it waits out its timer
 	}
 	pre := n.role == Prospective
+	if !pre && n.flushed < n.log.end {
+		// Flushed comes. Votes are given to a log, and this candidacy survives a restart: if its tail did not, it would win
+		// with the votes that the longer log got, and committed records would be lost.
+		return
+	}
 	epoch := n.state.Epoch
 	for i, v := range n.tally.voters {
 		if n.tally.ballots[i] == undecided {

@@ -182,6 +182,9 @@ func (m *member) take() takeover {
 		if f, ok := s.Request.(FetchRequest); ok && !m.cfg.ObserverOnly && f.Offset > endOfBatches(m.durable) {
 			panic(fmt.Sprintf("node %d acknowledges offset %d but only %d is on disk", m.cfg.Self.ID, f.Offset, endOfBatches(m.durable)))
 		}
+		if v, ok := s.Request.(VoteRequest); ok && !v.PreVote && v.Last.Offset > endOfBatches(m.durable) {
+			panic(fmt.Sprintf("node %d asks for votes with a log that ends at %d but only %d is on disk", m.cfg.Self.ID, v.Last.Offset, endOfBatches(m.durable)))
+		}
 	}
 	return out
 }
