@@ -21,7 +21,7 @@ import (
 //	NoLogDivergence         below their high watermarks all logs are equal, for ever
 //	NoTruncationBelowHW     no log ends below its own high watermark
 //	LeaderHasAllAckedValues a new leader has all that was committed by earlier ones
-//	FlushedIsDurable        no fetch offset of a voter, and no flushed end, exceeds what is durable
+//	FlushedIsDurable        no fetch offset of a voter, no log end that a vote is asked for, and no flushed end, exceeds what is durable
 //	OneFetchInFlight        a follower waits for one Fetch at a time
 //	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
 //	CommittedPrefix         clients read what is committed, and nothing else
@@ -345,6 +345,10 @@ func (o *oracle) sends(m *member, s raft.Send) {
 		o.votesFor(m, r.Epoch, m.id, "asks for votes, hence gave itself")
 		if durable == nil || durable.Epoch != r.Epoch || durable.Voted.ID != m.id {
 			o.w.violate("PersistedBeforeSent", "node %d campaigns in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
+		}
+		// The candidacy survives a power cut: so must the log that it is based on.
+		if end := m.disk.log.durableEnd(); r.Last.Offset > end {
+			o.w.violate("FlushedIsDurable", "node %d campaigns in epoch %d with a log that ends at %d, durable is %d", m.id, r.Epoch, r.Last.Offset, end)
 		}
 	case raft.BeginQuorumEpochRequest:
 		if durable == nil || durable.Epoch != r.Epoch || durable.Leader != m.id {
