@@ -51,7 +51,7 @@ type Runner struct {
 	network *network
 	faults  faults
 
-	ctx  context.Context //nolint:containedctx // lives as long as Start and ends every pod with it
+	ctx  context.Context // lives as long as Start and ends every pod with it
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	pods map[types.UID]*pod
@@ -149,7 +149,7 @@ func (r *Runner) reconcilePod(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	case obj.Spec.NodeName == "":
 		return ctrl.Result{}, r.bind(ctx, &obj)
 	default:
-		r.start(&obj) //nolint:contextcheck // the pod outlives this pass
+		r.start(&obj) // the pod outlives this pass
 	}
 	return ctrl.Result{}, nil
 }

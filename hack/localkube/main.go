@@ -8,17 +8,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	_ "time/tzdata"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
+
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "time/tzdata"
 )
 
 func main() {

@@ -10,8 +10,8 @@ import (
 
 // parkedRead is a client's Fetch that waits for more records.
 type parkedRead struct {
-	Read
-	until raft.Instant
+	request Read
+	until   raft.Instant
 }
 
 // read answers a client's Fetch, or parks it.
@@ -23,14 +23,14 @@ func (r *Replica) read(e Read) {
 		r.tryRead(e, true)
 		return
 	}
-	r.reads = append(r.reads, parkedRead{Read: e, until: r.now.Add(e.MaxWait)})
+	r.reads = append(r.reads, parkedRead{request: e, until: r.now.Add(e.MaxWait)})
 }
 
 // releaseReads completes every parked read that has enough by now, or has waited long enough.
 func (r *Replica) releaseReads(grown bool) {
 	r.reads = slices.DeleteFunc(r.reads, func(p parkedRead) bool {
 		late := p.until <= r.now
-		return (late || grown) && r.tryRead(p.Read, late)
+		return (late || grown) && r.tryRead(p.request, late)
 	})
 }
 

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -414,9 +415,9 @@ func (d *driver) follow(epoch raft.Epoch) raft.Send {
 // fetch is the newest Fetch that was sent to node 1.
 func (d *driver) fetch() raft.Send {
 	d.t.Helper()
-	for i := len(d.sends) - 1; i >= 0; i-- {
-		if _, ok := d.sends[i].Request.(raft.FetchRequest); ok && d.sends[i].To.ID == 1 {
-			return d.sends[i]
+	for _, s := range slices.Backward(d.sends) {
+		if _, ok := s.Request.(raft.FetchRequest); ok && s.To.ID == 1 {
+			return s
 		}
 	}
 	d.t.Fatalf("no Fetch to node 1 among %+v", d.sends)

@@ -63,8 +63,7 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 	s.checks <- struct{}{}
 	batch, err := replica.CheckProduce(p.Records, s.topicMode(), s.cfg.MaxBatchBytes)
 	<-s.checks
-	var rejected *record.Rejection
-	if errors.As(err, &rejected) {
+	if rejected, ok := errors.AsType[*record.Rejection](err); ok {
 		s.metrics.rejectedBatches.Add(1)
 		answer(&wire.ProduceResponse{Error: rejected.Code, Message: rejected.Error(), Hint: noHint})
 		return nil

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -118,7 +119,7 @@ func (c *cluster) close() {
 		}
 	}
 	for _, m := range c.members {
-		c.wait(m)
+		_ = c.wait(m) // it was killed
 		for _, l := range m.held {
 			l.Close()
 		}
@@ -352,7 +353,7 @@ type lineWriter struct {
 func (w *lineWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fmt.Printf("%s%s", w.prefix, p)
+	fmt.Fprintf(os.Stdout, "%s%s", w.prefix, p)
 	return len(p), nil
 }
 

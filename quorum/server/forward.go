@@ -78,9 +78,9 @@ func askProducerID(ctx context.Context, dial transport.DialFunc, leader wire.Nod
 	}
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(deadline)
+		_ = conn.SetDeadline(deadline)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 
 	const clientID = "quorum"

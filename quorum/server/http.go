@@ -269,7 +269,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.WriteHeader(code)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	encoder.Encode(v)
+	_ = encoder.Encode(v) // the client is gone
 }
 
 // limitListener closes connections beyond the bound at once.

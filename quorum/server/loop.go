@@ -26,7 +26,6 @@ type loop struct {
 	leaderContact raft.Instant
 	caughtUp      bool
 	nextPrune     raft.Instant
-	flushing      time.Time
 }
 
 // waiter is a request that the replica has. Neither function may block.
@@ -311,10 +310,4 @@ func (s *server) onReply(r transport.Reply) {
 			}
 		}
 	})
-}
-
-// serves reports whether the configuration has that listener.
-func (s *server) serves(name string) bool {
-	_, ok := s.cfg.Listener(name)
-	return ok
 }

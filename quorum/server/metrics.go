@@ -55,6 +55,7 @@ func (m *metrics) observe(before, after *view) {
 				m.election.add(float64(time.Since(m.electionSince).Microseconds()) / 1000)
 			}
 			m.electionSince = time.Time{}
+		case raft.Unattached, raft.Resigned: // an election that this member takes no part in, or none
 		}
 	}
 	if h := after.Handoff; h.Phase != before.Handoff.Phase && h.From == after.Self.ID && h.Phase == raft.HandoffSucceeded {

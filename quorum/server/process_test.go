@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -152,7 +153,7 @@ func TestEmptyDirectoryIsNotFormattedWithoutClusterID(t *testing.T) {
 	}
 	c.start(m)
 	err := c.wait(m)
-	fatal, ok := err.(*Fatal)
+	fatal, ok := errors.AsType[*Fatal](err)
 	if !ok || fatal.Token != NotFormatted || !strings.Contains(fatal.Message, "quorum format") {
 		t.Errorf("ended with %v, want NOT_FORMATTED and the way out", err)
 	}

@@ -250,7 +250,7 @@ func (s *server) excused(ctx context.Context, err error) error {
 		return ErrKilled
 	default:
 	}
-	if fatal, ok := err.(*Fatal); ok && ctx.Err() != nil && fatal.Token == raft.FatalReason(storage.DirLocked) {
+	if fatal, ok := errors.AsType[*Fatal](err); ok && ctx.Err() != nil && fatal.Token == raft.FatalReason(storage.DirLocked) {
 		return nil
 	}
 	return err

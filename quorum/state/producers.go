@@ -141,11 +141,11 @@ func (p *Producers) Check(now raft.Instant, b Batch) Decision {
 			return Decision{Verdict: DuplicateInFlight, Original: o.request}
 		}
 	}
-	epoch, last, any := p.tail(known, inFlight)
+	epoch, last, ok := p.tail(known, inFlight)
 	switch {
-	case !any && b.BaseSequence != 0:
+	case !ok && b.BaseSequence != 0:
 		return refuse(raft.UnknownProducerID, "producer %d is not known here, its batch begins with sequence %d, not 0", b.ProducerID, b.BaseSequence)
-	case !any:
+	case !ok:
 		return Decision{Verdict: Accept}
 	case b.ProducerEpoch < epoch:
 		return refuse(raft.InvalidProducerEpoch, "producer %d has epoch %d, the batch has %d", b.ProducerID, epoch, b.ProducerEpoch)
@@ -160,7 +160,7 @@ func (p *Producers) Check(now raft.Instant, b Batch) Decision {
 }
 
 // tail is the newest batch of a producer, in flight or appended.
-func (p *Producers) tail(known *producer, inFlight []proposal) (epoch int16, last int32, any bool) {
+func (p *Producers) tail(known *producer, inFlight []proposal) (epoch int16, last int32, ok bool) {
 	if n := len(inFlight); n > 0 {
 		return inFlight[n-1].batch.ProducerEpoch, inFlight[n-1].batch.lastSequence(), true
 	}
