@@ -153,7 +153,8 @@ func (s *server) peerFetch(in *transport.Inbound, r *wire.Request, f raft.FetchR
 	})
 }
 
-// tooManyObservers reports whether one more observer would be over the bound.
+// tooManyObservers reports whether an observer is over the bound: a new one when the places are taken. Two that came at
+// once may both have been let in, as the view is a moment old; then the order of the view decides, so that one stays.
 func (s *server) tooManyObservers(v *view, key raft.ReplicaKey) bool {
 	if v.Voters.Contains(key) {
 		return false
@@ -161,7 +162,7 @@ func (s *server) tooManyObservers(v *view, key raft.ReplicaKey) bool {
 	observers := 0
 	for _, p := range v.Progress {
 		if p.Key == key {
-			return false
+			break
 		}
 		if !v.Voters.Contains(p.Key) {
 			observers++
