@@ -19,6 +19,7 @@ type loop struct {
 
 	fatal   *Fatal
 	stopped bool // the replica has nothing left to do
+	over    bool // the loop has ended: nothing happens to the replica any more
 
 	stopping      bool
 	leads         bool
@@ -48,6 +49,11 @@ const roundSize = 256
 
 // post hands f to the loop. It reports false if the loop has ended.
 func (s *server) post(f func()) bool {
+	select {
+	case <-s.done: // alone first: with room in the inbox the choice below is a toss
+		return false
+	default:
+	}
 	select {
 	case s.inbox <- f:
 		return true
@@ -130,20 +136,38 @@ func (s *server) stop() (giveUp <-chan time.Time) {
 
 // step lets one event happen to the replica and does what comes of it.
 func (s *server) step(event replica.Event) {
-	if s.fatal == nil {
+	if s.fatal == nil && !s.over {
 		s.carryOut(s.replica.Step(s.now(), event))
 	}
 }
 
 // ask is step for an event that is answered.
 func (s *server) ask(w waiter, event func(id raft.RequestID) replica.Event) {
+	if s.over {
+		w.drop()
+		return
+	}
 	s.lastID++
 	s.waiting[s.lastID] = w
 	s.step(event(s.lastID))
 }
 
+// turnAway takes events until closed, and lets those who ask for something go at once. An event that was handed in as the
+// loop ended would else never be looked at: its client would wait for the end of the drain, and a new leader is there.
+func (s *server) turnAway(closed <-chan struct{}) {
+	for {
+		select {
+		case f := <-s.inbox:
+			f()
+		case <-closed:
+			return
+		}
+	}
+}
+
 // dropWaiting lets everybody go who is still waiting when the loop has ended.
 func (s *server) dropWaiting() {
+	s.over = true
 	for _, w := range s.waiting {
 		w.drop()
 	}

@@ -156,14 +156,19 @@ func (s *server) serve(ctx context.Context, listeners map[string]net.Listener) e
 
 	s.dropWaiting()
 	graceful := err == nil
-	for _, server := range servers {
-		if graceful {
-			drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
-			server.Drain(drain)
-			cancel()
+	closed := make(chan struct{})
+	go func() { // ends before turnAway does
+		defer close(closed)
+		for _, server := range servers {
+			if graceful {
+				drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
+				server.Drain(drain)
+				cancel()
+			}
+			server.Close()
 		}
-		server.Close()
-	}
+	}()
+	s.turnAway(closed)
 	s.peers.Close()
 	s.workers.Wait()
 	if !graceful {
