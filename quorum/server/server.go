@@ -157,7 +157,7 @@ func (s *server) serve(ctx context.Context, listeners map[string]net.Listener) e
 	s.dropWaiting()
 	graceful := err == nil
 	closed := make(chan struct{})
-	go func() { // ends before turnAway does
+	s.workers.Go(func() {
 		defer close(closed)
 		for _, server := range servers {
 			if graceful {
@@ -167,7 +167,7 @@ func (s *server) serve(ctx context.Context, listeners map[string]net.Listener) e
 			}
 			server.Close()
 		}
-	}()
+	})
 	s.turnAway(closed)
 	s.peers.Close()
 	s.workers.Wait()
