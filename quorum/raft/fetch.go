@@ -1,6 +1,9 @@
 package raft
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // followerState is what a replica keeps while it follows one leader.
 type followerState struct {
@@ -77,11 +80,29 @@ func (n *Node) sendFetch() {
 	f.correlation = c.correlation
 }
 
-// fetchTarget is the leader, if it is known and not failing, else a random bootstrap server: any replica tells who leads.
-// While nothing comes, every other fetch asks a bootstrap server, even though the back-off of the leader has passed: a
-// leader whose machine is gone never answers again, and to an observer nobody announces the next one.
+// leadersTurn reports whether the next Fetch goes to the known leader. While nothing comes it takes turns with the bootstrap
+// servers: a leader whose machine is gone never answers again, and to an observer nobody announces the next one. A server
+// that did not answer ends no turn while others have not failed: a stale connection ends at once, and a leader that is
+// gone costs a whole request timeout.
+func (n *Node) leadersTurn() bool {
+	f := &n.fetch
+	switch {
+	case f.misses == 0 || len(n.cfg.Bootstrap) == 0:
+		return true
+	case f.to == n.state.Leader:
+		return false
+	case n.conn(f.to).failures == 0:
+		return true
+	}
+	leader, _ := Find(n.leaderEndpoints, n.cfg.Listener)
+	return !slices.ContainsFunc(n.cfg.Bootstrap, func(s Destination) bool {
+		return n.conn(s.ID).failures == 0 && (s.Host != leader.Host || s.Port != leader.Port)
+	})
+}
+
+// fetchTarget is the leader, if it is known and it is its turn, else a bootstrap server: any replica tells who leads.
 func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
-	if n.role == Follower && (n.fetch.misses%2 == 0 || len(n.cfg.Bootstrap) == 0) {
+	if n.role == Follower && n.leadersTurn() {
 		if e, ok := Find(n.leaderEndpoints, n.cfg.Listener); ok {
 			c := n.conn(n.state.Leader)
 			if n.idle(c) {

@@ -9,11 +9,10 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
-// The time that a healed quorum has, by the world's clock. Convergence has more: an observer may have to try several dead
-// machines, at two seconds each, and connections that have ended unnoticed in between.
+// The time that a healed quorum has, by the world's clock.
 const (
 	commitWithin   = 10 * time.Second // O6: a new append commits
-	convergeWithin = 20 * time.Second // all logs are equal, and all clients have their answers
+	convergeWithin = 10 * time.Second // all logs are equal, and all clients have their answers
 	restFor        = 6 * time.Second  // O5: then nothing happens
 )
 
