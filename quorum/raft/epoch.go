@@ -23,18 +23,25 @@ func newResignedState(n *Node, successors []ReplicaKey) resignedState {
 	return r
 }
 
-func (n *Node) onBegin(r BeginQuorumEpochRequest) Header {
-	if code := n.refuseCluster(r.ClusterID); code != NoError {
-		return topError(code)
+// hearLeader checks a message of a leader to a voter, and takes in that it leads.
+func (n *Node) hearLeader(cluster *string, epoch Epoch, leader NodeID, endpoints []Endpoint) (Header, bool) {
+	if code := n.refuseCluster(cluster); code != NoError {
+		return topError(code), true
 	}
-	if code := n.refuseVoterRPC(r.Epoch, r.Leader); code != NoError {
-		return n.header(code)
+	if code := n.refuseVoterRPC(epoch, leader); code != NoError {
+		return n.header(code), true
 	}
-	endpoints := r.Endpoints
 	if len(endpoints) == 0 {
-		endpoints = n.endpointsOf(r.Leader)
+		endpoints = n.endpointsOf(leader)
 	}
-	n.observe(r.Epoch, r.Leader, endpoints)
+	n.observe(epoch, leader, endpoints)
+	return Header{}, false
+}
+
+func (n *Node) onBegin(r BeginQuorumEpochRequest) Header {
+	if h, refused := n.hearLeader(r.ClusterID, r.Epoch, r.Leader, r.Endpoints); refused {
+		return h
+	}
 	if !n.isMe(r.Voter) {
 		return n.header(InvalidVoterKey) // the leader is adopted all the same
 	}
@@ -44,17 +51,9 @@ func (n *Node) onBegin(r BeginQuorumEpochRequest) Header {
 // onEnd hears that the leader resigns. Leader id and vote of the epoch stay as they are; what changes is only that
 // pre-votes are not refused any more, and when this replica campaigns.
 func (n *Node) onEnd(r EndQuorumEpochRequest) Header {
-	if code := n.refuseCluster(r.ClusterID); code != NoError {
-		return topError(code)
+	if h, refused := n.hearLeader(r.ClusterID, r.Epoch, r.Leader, r.Endpoints); refused {
+		return h
 	}
-	if code := n.refuseVoterRPC(r.Epoch, r.Leader); code != NoError {
-		return n.header(code)
-	}
-	endpoints := r.Endpoints
-	if len(endpoints) == 0 {
-		endpoints = n.endpointsOf(r.Leader)
-	}
-	n.observe(r.Epoch, r.Leader, endpoints)
 	if n.ready.Fatal != nil || n.state.Leader != r.Leader || n.state.Epoch != r.Epoch || r.Leader == n.cfg.Self.ID {
 		return n.header(NoError)
 	}
