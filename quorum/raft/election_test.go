@@ -231,6 +231,21 @@ func win(n *Node) {
 	n.settle()
 }
 
+// TestProspectiveFollowsALeaderItHears: C-074. The known leader's own word ends a pre-vote round at once, in the same epoch
+// and in a later one; the round's late answers mean nothing (C-053).
+func TestProspectiveFollowsALeaderItHears(t *testing.T) {
+	for _, epoch := range []Epoch{5, 6} {
+		m, n := nodeOf(t, ElectionState{5, 2, NoReplica}, 1, 2, 4)
+		n.becomeProspective(causeTimer)
+		n.leaderEndpoints = n.endpointsOf(2)
+		n.settle()
+		got := ask(t, m, BeginQuorumEpochRequest{ClusterID: testCluster, Voter: testKey(1), Leader: 2, Epoch: epoch}).(BeginQuorumEpochResponse)
+		if got.Error != NoError || n.role != Follower || n.state.Leader != 2 || n.state.Epoch != epoch {
+			t.Errorf("epoch %d: error %d, %s of epoch %d, leader %d: want a follower of node 2", epoch, got.Error, n.role, n.state.Epoch, n.state.Leader)
+		}
+	}
+}
+
 // TestVoteRequestErrors: C-034, C-040 to C-042, PR-17.
 func TestVoteRequestErrors(t *testing.T) {
 	base := VoteRequest{ClusterID: testCluster, Voter: testKey(1), Replica: testKey(2), Epoch: 6, Last: OffsetAndEpoch{3, 4}}

@@ -42,6 +42,9 @@ func (n *Node) onBegin(r BeginQuorumEpochRequest) Header {
 	if h, refused := n.hearLeader(r.ClusterID, r.Epoch, r.Leader, r.Endpoints); refused {
 		return h
 	}
+	if n.role == Prospective && n.state.Leader == r.Leader && len(n.leaderEndpoints) > 0 && n.ready.Fatal == nil {
+		n.becomeFollower(n.state.Epoch, r.Leader, n.leaderEndpoints) // it is there after all: no need to wait out the timer
+	}
 	if !n.isMe(r.Voter) {
 		return n.header(InvalidVoterKey) // the leader is adopted all the same
 	}
