@@ -119,12 +119,11 @@ func (n *Node) onFailure(c *conn, request Request, f Failure) {
 // onCommon applies the rules that hold for every response, and reports whether its own handler should look at it: the
 // response is of our epoch and carries no error that was dealt with here.
 func (n *Node) onCommon(c *conn, h *Header) bool {
-	switch h.TopError {
-	case NoError:
-	case ClusterAuthorization:
+	switch {
+	case h.TopError == ClusterAuthorization, h.Error == ClusterAuthorization: // UpdateRaftVoter has one code for both levels
 		n.fatal(NotAuthorized, "node %d refuses our requests: CLUSTER_AUTHORIZATION_FAILED", c.id)
 		return false
-	default:
+	case h.TopError != NoError:
 		n.backOff(c)
 		return false
 	}

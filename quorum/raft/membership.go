@@ -281,7 +281,7 @@ func (n *Node) sendUpdateVoter() bool {
 }
 
 func (n *Node) onUpdateVoterResponse(c *conn, r UpdateRaftVoterResponse) {
-	if r.Error == NoError && r.TopError != ClusterAuthorization {
+	if r.Error == NoError {
 		r.Error, r.TopError = r.TopError, NoError // this RPC has one error code for both levels
 	}
 	if r.Error == InvalidRequest { // our endpoints are not to the leader's liking: no reason to die
