@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kraft-operator/kraft-operator/quorum/client"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
 func newDescribe(e *Env) *cobra.Command {
@@ -72,16 +73,19 @@ func showStatus(w io.Writer, q *client.Quorum) error {
 	return t.Flush()
 }
 
-// briefly is the list of members as Kafka's tool prints it: JSON in one line.
+// briefly is the list of members as Kafka's tool prints it: JSON in one line, static voters without a directory id.
 func briefly(replicas []client.Replica) string {
 	type brief struct {
 		ID          int32    `json:"id"`
-		DirectoryID string   `json:"directoryId"`
+		DirectoryID string   `json:"directoryId,omitempty"`
 		Endpoints   []string `json:"endpoints,omitempty"`
 	}
 	out := make([]brief, 0, len(replicas))
 	for _, r := range replicas {
-		b := brief{ID: r.NodeID, DirectoryID: r.DirectoryID}
+		b := brief{ID: r.NodeID}
+		if r.DirectoryID != (raft.UUID{}).String() {
+			b.DirectoryID = r.DirectoryID
+		}
 		for _, e := range r.Endpoints {
 			b.Endpoints = append(b.Endpoints, e.String())
 		}
