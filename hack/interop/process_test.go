@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,7 +59,7 @@ func (p program) output(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	all := append(p[1:len(p):len(p)], args...)
+	all := slices.Concat(p[1:], args)
 	var stderr bytes.Buffer
 	c := exec.CommandContext(ctx, p[0], all...)
 	c.Stderr = &stderr
@@ -87,7 +87,7 @@ func (p program) start(t *testing.T, name string, args ...string) *process {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	cmd := exec.Command(p[0], append(p[1:len(p):len(p)], args...)...)
+	cmd := exec.Command(p[0], slices.Concat(p[1:], args)...)
 	cmd.Stdout, cmd.Stderr = f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -99,19 +99,19 @@ func (p program) start(t *testing.T, name string, args ...string) *process {
 		close(started.done)
 	}()
 	t.Cleanup(func() {
-		started.signal(syscall.SIGKILL)
+		started.send(syscall.SIGKILL)
+		<-started.done
 		if t.Failed() {
 			text := started.text()
-			t.Logf("the end of %s's log:\n%s", name, text[max(0, len(text)-3000):])
+			t.Logf("the end of %s's log:\n%s", name, text[max(0, len(text)-2000):])
 		}
 	})
 	return started
 }
 
-// signal sends the signal and waits for the process to end.
-func (p *process) signal(s syscall.Signal) {
+// send sends the signal; done is closed when the process has ended.
+func (p *process) send(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s) // it may have ended already
-	<-p.done
 }
 
 // text is all that it wrote so far.
@@ -123,6 +123,11 @@ func (p *process) text() string {
 // eventually polls until the condition holds; it says what it waits for while it does not.
 func eventually(t *testing.T, patience time.Duration, missing func() string) {
 	t.Helper()
+	until(t, patience, 50*time.Millisecond, missing)
+}
+
+func until(t *testing.T, patience, pause time.Duration, missing func() string) {
+	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
 		what := missing()
@@ -132,23 +137,8 @@ func eventually(t *testing.T, patience time.Duration, missing func() string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("after %s still waiting for %s", patience, what)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
 	}
-}
-
-// freePorts returns ports that were free a moment ago.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
 }
 
 // writeFile writes lines into a new file of the test and returns its name.
