@@ -16,7 +16,6 @@ type history struct {
 	operations []porcupine.Operation
 	open       []*appendOp // without an outcome
 	numbers    map[string]int
-	unknown    int // histories that porcupine gave up on
 }
 
 // operation is one put or get of one key. Values stand for themselves by number: comparing them is most of the checker's
@@ -98,6 +97,7 @@ func (h *history) check(w *world) {
 			h.put(op, int64(p.at))
 		}
 	}
+	w.counts.operations += len(h.operations)
 	byKey := map[string][]porcupine.Operation{}
 	for _, op := range h.operations {
 		key := op.Input.(operation).key
@@ -111,7 +111,7 @@ func (h *history) check(w *world) {
 		case porcupine.Illegal:
 			w.violate("Linearizable", "no order of the %d puts and gets of key %s explains what the clients saw", len(operations), key)
 		case porcupine.Unknown:
-			h.unknown++
+			w.counts.unknown++
 		case porcupine.Ok:
 		}
 	}

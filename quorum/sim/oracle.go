@@ -297,6 +297,7 @@ func (o *oracle) commit(m *member, n int, b *batch) {
 		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, voters)
 	}
 	o.committed, o.committedIn = append(o.committed, b), append(o.committedIn, m.seen.epoch)
+	o.w.counts.committed++
 	if b.IsControl() {
 		return
 	}

@@ -172,7 +172,7 @@ func (m *member) serve(x *exchange) {
 		if b := m.w.plant; b != nil && b.receive != nil {
 			p = b.receive(m, p)
 		}
-		m.step(replica.Core{Event: raft.Inbound{ID: id, Conn: x.conn.id, Request: p}}, "<- %d: %s", m.w.hostName(x.conn.dialer), describe(p))
+		m.step(replica.Core{Event: raft.Inbound{ID: id, Conn: x.conn.id, Request: p}}, "<- %d: %s", m.w.hostName(x.conn.dialer), about{p})
 	case clientCall:
 		e := p.event(id)
 		if b := m.w.plant; b != nil && b.clientAnswer != nil {
@@ -197,7 +197,7 @@ func (m *member) answer(a replica.Answer) {
 	delete(m.requests, a.ID)
 	m.w.oracle.answers(m, x, a.Result)
 	if call, ok := x.payload.(clientCall); ok {
-		m.w.trace.member(m, "-> c%d: %s for %s", x.conn.dialer-len(m.w.members), describe(a.Result), call.what)
+		m.w.trace.member(m, "-> c%d: %s for %s", x.conn.dialer-len(m.w.members), about{a.Result}, call.what)
 	}
 	x.reply(a.Result)
 }
@@ -209,12 +209,12 @@ func (m *member) send(s raft.Send) {
 	}
 	peer := m.peer(s.To)
 	if peer == nil {
-		m.w.violate("NoIllegalState", "node %d sends %s to %+v", m.id, describe(s.Request), s.To)
+		m.w.violate("NoIllegalState", "node %d sends %s to %+v", m.id, about{s.Request}, s.To)
 		return
 	}
 	to := peer.to
 	m.w.oracle.sends(m, s)
-	m.w.trace.member(m, "-> %d: %s", to.id, describe(s.Request)+bootstrap(s.To))
+	m.w.trace.member(m, "-> %d: %s%s", to.id, about{s.Request}, bootstrap(s.To))
 	life := m.life
 	x := &exchange{payload: s.Request, outcome: func(answer any, f raft.Failure) {
 		if !m.up || m.life != life {
@@ -244,17 +244,17 @@ func (m *member) outcome(to *member, s raft.Send, answer any, f raft.Failure) {
 	m.seen.outcome(s.Correlation)
 	switch r := answer.(type) {
 	case nil:
-		m.step(replica.Core{Event: raft.Outcome{Correlation: s.Correlation, Failure: f}}, "request to %d failed (%d): %s", to.id, f, describe(s.Request))
+		m.step(replica.Core{Event: raft.Outcome{Correlation: s.Correlation, Failure: f}}, "request to %d failed (%d): %s", to.id, f, about{s.Request})
 	case replica.FetchResult:
 		e := replica.Fetched{Correlation: s.Correlation, Response: r.FetchResponse, Records: append([]byte(nil), r.Records...)}
 		e.Response.Offset, e.Response.End, e.Response.MaxBytes = 0, 0, 0 // not on the wire
 		if b := m.w.plant; b != nil && b.fetched != nil {
 			b.fetched(m, &e)
 		}
-		m.step(e, "<- %d: %s, %d bytes", to.id, describe(r.FetchResponse), len(r.Records))
+		m.step(e, "<- %d: %s, %d bytes", to.id, about{r.FetchResponse}, len(r.Records))
 	case raft.Response:
-		m.step(replica.Core{Event: raft.Outcome{Correlation: s.Correlation, Response: r}}, "<- %d: %s", to.id, describe(r))
+		m.step(replica.Core{Event: raft.Outcome{Correlation: s.Correlation, Response: r}}, "<- %d: %s", to.id, about{r})
 	default:
-		m.w.violate("NoIllegalState", "node %d answers %s with a %T", to.id, describe(s.Request), answer)
+		m.w.violate("NoIllegalState", "node %d answers %s with a %T", to.id, about{s.Request}, answer)
 	}
 }

@@ -149,17 +149,15 @@ func TestPR13PowerCutsLoseNothing(t *testing.T) {
 	if testing.Short() {
 		seeds = 5
 	}
-	var total tally
-	for seed := range uint64(seeds) {
-		p := draw(1300 + seed)
+	runAll(t, func(i int) (plan, bool) {
+		p := draw(1300 + uint64(i))
 		p.chaos, p.down = 8*time.Second, 20*time.Millisecond
 		p.delayMean, p.loss = time.Millisecond, 0
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
 		p.every = [faultKinds]time.Duration{}
 		p.every[powerCutAll], p.every[powerCut] = 800*time.Millisecond, 300*time.Millisecond
-		total.runPlan(t, p)
-	}
-	t.Log(total.String())
+		return p, i < seeds
+	})
 }
 
 // PR-20 (KAFKA-17751, KAFKA-19605): nobody is busy with doing nothing.

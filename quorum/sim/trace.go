@@ -65,7 +65,11 @@ func (m *member) letter() string {
 	return m.seen.role.String()[:1]
 }
 
-// describe names a request or answer in a few words.
+// about names a request or answer in a few words, if anybody reads them.
+type about struct{ message any }
+
+func (a about) String() string { return describe(a.message) }
+
 func describe(v any) string {
 	switch r := v.(type) {
 	case raft.VoteRequest:

@@ -37,8 +37,12 @@ type counts struct {
 	faults    [faultKinds]int
 	marks     [markCount]int
 	elections int
+	committed int // batches
 	acked     int
 	reads     int
+
+	operations int // that histories held
+	unknown    int // histories that porcupine gave up on
 }
 
 func (c *counts) add(o counts) {
@@ -49,8 +53,11 @@ func (c *counts) add(o counts) {
 		c.marks[k] += o.marks[k]
 	}
 	c.elections += o.elections
+	c.committed += o.committed
 	c.acked += o.acked
 	c.reads += o.reads
+	c.operations += o.operations
+	c.unknown += o.unknown
 }
 
 // violation is an invariant that did not hold.
