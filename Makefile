@@ -73,9 +73,23 @@ race: ## Run the quorum's and the planner's tests with the race detector and cos
 
 SEEDS ?= 2000
 SEED ?=
+SIM = go test ./quorum/sim -count=1 -timeout=0 -v
 .PHONY: sim
 sim: ## Simulate SEEDS=n quorums under faults, or one with a trace: SEED=n
-	go test ./quorum/sim -run 'TestSimulation$$' -count=1 -timeout=0 -v $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
+	$(SIM) -run 'TestSimulation$$' $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
+
+HOURS ?= 8
+.PHONY: sim-nightly
+sim-nightly: ## Simulate fresh seeds for HOURS=n, or until one fails
+	$(SIM) -run 'TestSimulation$$' -hours=$(HOURS)
+
+.PHONY: sim-bugs
+sim-bugs: ## Plant bugs, one after the other, and see how many seeds it takes to find each
+	$(SIM) -run 'TestPlantedBugsAreFound$$'
+
+.PHONY: sim-handoff
+sim-handoff: ## Hand over in 10,000 quorums each of 3, 5 and 7 voters, and show how long it takes
+	$(SIM) -run 'TestHandoffStatistics$$' -handoffs=10000
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

@@ -49,13 +49,17 @@ func (w *world) calm() {
 			m.barred = true
 			continue
 		}
-		for j := range w.members {
-			if j != i {
+		aside := how == 1 && p.aside
+		for j, o := range w.members {
+			if j != i && (o.voter || !aside || !healed[j]) {
 				w.net.cut(j, i, time.Hour)
 				if how == 1 {
 					w.net.cut(i, j, time.Hour)
 				}
 			}
+		}
+		if aside {
+			w.trace.note(w, "node %d still sees the observers", m.id)
 		}
 		for _, c := range w.clients {
 			w.net.cut(c.host, i, time.Hour)
@@ -99,12 +103,14 @@ func (w *world) allPreVote() bool {
 	return !slices.ContainsFunc(w.members, func(m *member) bool { return m.voter && m.release < kip996 })
 }
 
-// chooseHealed picks a majority of the voters, and all observers but some.
+// chooseHealed picks a majority of the voters, of each set that may be in force, and all observers but some.
 func (w *world) chooseHealed(d dice) []bool {
 	healed := make([]bool, len(w.members))
 	least := w.plan.voters/2 + 1
-	for _, i := range d.Perm(w.plan.voters)[:least+d.IntN(w.plan.voters-least+1)] {
-		healed[i] = true
+	order := d.Perm(w.plan.voters)
+	some := least + d.IntN(w.plan.voters-least+1)
+	for n, i := range order {
+		healed[i] = n < some || !w.canElect(healed)
 	}
 	for i := w.plan.voters; i < len(healed); i++ {
 		healed[i] = d.chance(0.8)

@@ -10,7 +10,7 @@ import (
 // faultKind is one way in which the world is unkind.
 type faultKind int
 
-// The faults. All of them can be survived: no voter ever loses what it has synced.
+// The faults. All of them can be survived: no majority ever loses what it has synced.
 const (
 	kill         faultKind = iota // a process drops dead; what it wrote is in the page cache
 	powerCut                      // a machine loses power, and what was not synced
@@ -31,6 +31,8 @@ const (
 	loseObserver                  // an observer loses its disk and comes back under a new directory id
 	cutClient                     // a client from one member
 	fullDisk                      // a disk has little room, or none
+	clockJump                     // the calendar of a machine jumps
+	loseVoter                     // a voter loses its disk and comes back under a new directory id; never a majority
 	skipped                       // (not drawn: a fault found nobody to happen to)
 	faultKinds   = int(skipped)
 )
@@ -38,7 +40,8 @@ const (
 func (k faultKind) String() string {
 	return [...]string{
 		"kill", "power cut", "power cut of all", "stop", "handoff", "pause", "one-way cut", "cut pair", "isolation", "deafness",
-		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "full disk", "skipped",
+		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "full disk",
+		"clock jump", "lost voter", "skipped",
 	}[k]
 }
 
@@ -152,11 +155,8 @@ func (w *world) strike(d dice, k faultKind) bool {
 		if m = o; m.voter {
 			return false
 		}
-		m.die(true)
-		m.key.DirectoryID = m.newDirectoryID()
-		m.format()
+		m.loseDisk()
 		w.in(long, m.start)
-		w.trace.member(m, "lost its disk")
 	case cutClient:
 		c := w.clients[d.IntN(len(w.clients))]
 		w.net.cut(c.host, m.host, long)
@@ -167,6 +167,15 @@ func (w *world) strike(d dice, k faultKind) bool {
 		m.disk.fill(oneOf[int64](d, 0, 300, diskReserve/2, diskReserve+500))
 		w.trace.member(m, "disk is full for %v", long)
 		w.in(long, func() { m.disk.drain() })
+	case clockJump:
+		m.wallOff += d.between(-48*time.Hour, 48*time.Hour)
+		w.trace.member(m, "calendar is %v off", m.wallOff)
+	case loseVoter:
+		if !m.voter || !w.canLose(m) {
+			return false
+		}
+		m.loseDisk()
+		w.in(long, m.start)
 	case skipped:
 	}
 	return true

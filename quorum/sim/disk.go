@@ -28,6 +28,7 @@ type disk struct {
 
 	lock io.Closer // the process has it
 	cuts int       // batches truncated since the oracle looked last
+	cut  int       // truncations of this process's time
 
 	// Faults that are about to happen.
 	crashIn  int  // the process dies at this many changing calls from now; 0: it does not
@@ -260,6 +261,7 @@ func (f *watchedFile) Truncate(size int64) error {
 	if isSegment(f.name) {
 		if n := len(f.d.log.batches); n > 0 {
 			f.d.log.truncate(f.name, size)
+			f.d.cut++
 			f.d.cuts += n - len(f.d.log.batches)
 		}
 	}

@@ -30,7 +30,8 @@ const (
 	appendWithoutRoom              // an append is refused for that
 	endedFull                      // a process ended because a write found no room
 	noRoomToStart                  // … or could not start
-	markCount          = int(noRoomToStart) + 1
+	flushedTooLate                 // the replica heard of an fsync after it had cut the log
+	markCount          = int(flushedTooLate) + 1
 )
 
 func (k mark) String() string {
@@ -39,7 +40,7 @@ func (k mark) String() string {
 		"leader restarted", "torn tail cut", "handoff succeeded", "handoff aborted", "handoff refused",
 		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
 		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
-		"no room to start",
+		"no room to start", "flush told after a truncation",
 	}[k]
 }
 

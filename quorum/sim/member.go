@@ -23,7 +23,8 @@ type member struct {
 	w       *world
 	id      raft.NodeID
 	host    int
-	voter   bool // by plan
+	voter   bool // it is one, was one, or may become one; else it is configured as an observer for good
+	founder bool // its bootstrap checkpoint names the first voters
 	release release
 	key     raft.ReplicaKey
 	disk    *disk
@@ -38,6 +39,7 @@ type member struct {
 	held        []event       // what would have happened in the pause
 	downFor     time.Duration // after a graceful stop
 	slowUntil   time.Duration // fsyncs take longer
+	wallOff     time.Duration // how wrong its calendar is
 
 	// of the process that runs
 	replica  *replica.Replica
@@ -84,8 +86,8 @@ func (m *member) endpoints() []raft.Endpoint {
 	return []raft.Endpoint{{Name: listener, Host: fmt.Sprintf("q-%d", m.id), Port: port}}
 }
 
-// voterSet is the quorum as it was planned.
-func (w *world) voterSet() raft.VoterSet {
+// plannedVoters is the first voter set.
+func (w *world) plannedVoters() raft.VoterSet {
 	var voters []raft.Voter
 	for _, m := range w.members {
 		if m.voter {
@@ -103,7 +105,7 @@ func (w *world) voterSet() raft.VoterSet {
 	return set
 }
 
-// format makes an empty disk a member's directory.
+// format makes an empty disk a member's directory. Who comes later than the first voters learns from the log who votes.
 func (m *member) format() {
 	m.disk = newDisk(vfs.NewMem(), m.w.plant)
 	m.disk.onState = func(s raft.ElectionState) { m.w.oracle.persisted(m, s) }
@@ -111,8 +113,8 @@ func (m *member) format() {
 		ClusterID: clusterID, NodeID: m.id, DirectoryID: m.key.DirectoryID,
 		KRaftVersion: m.w.plan.kraftVersion, Timestamp: 1_700_000_000_000,
 	}
-	if m.voter && o.KRaftVersion > 0 {
-		o.InitialVoters = m.w.voterSet()
+	if m.founder = m.w.initial.Contains(m.key); m.founder && o.KRaftVersion > 0 {
+		o.InitialVoters = m.w.initial
 	}
 	if err := errors.Join(m.disk.MkdirAll(dataDir), m.disk.SyncDir("/")); err != nil { // the volume's root
 		panic(err)
@@ -137,10 +139,10 @@ func (m *member) config() replica.Config {
 		},
 		Producers:      state.Options{MaxProducers: 1000, Expiration: 24 * time.Hour},
 		MaxParkedReads: 100,
-		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(m.w.now) },
+		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(m.w.now + m.wallOff) },
 	}
 	if p.kraftVersion == 0 {
-		c.Raft.StaticVoters = m.w.voterSet()
+		c.Raft.StaticVoters = m.w.initial
 	}
 	for i, o := range m.w.members {
 		if o.voter {

@@ -167,10 +167,11 @@ func (n *network) ended(c *conn) {
 type exchange struct {
 	conn    *conn
 	payload any
-	spoken  *spoken // if it goes over the wire as bytes
-	open    bool    // the dialer waits for the outcome
-	done    bool    // answered by the listener
-	waited  bool    // … not at once
+	spoken  *spoken       // if it goes over the wire as bytes
+	served  time.Duration // when the listener took it in
+	open    bool          // the dialer waits for the outcome
+	done    bool          // answered by the listener
+	waited  bool          // … not at once
 	answer  any
 	outcome func(answer any, f raft.Failure)
 }

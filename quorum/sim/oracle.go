@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 	"time"
 
@@ -11,13 +12,14 @@ import (
 
 // oracle checks the invariants after every event. It knows everything and forgets nothing.
 //
-//	SingleLeader            an epoch never has two leaders, by quorum-state files, roles and messages
+//	SingleLeader            an epoch never has two leaders, by quorum-state files, roles and messages, nor one leader twice
 //	MonotonicEpoch          a member's epoch never falls, restarts included
 //	OneVotePerEpoch         a vote, once given or written, is never given to another in that epoch, restarts included
 //	PersistedBeforeSent     no message tells an epoch, vote or leadership that a power cut could take back
 //	UniquePosition          (offset, epoch) names one batch for ever, and the same batches before it
 //	MonotonicHighWatermark  it never falls within a process, nor what clients are shown
-//	MajorityReachedHighWatermark  what is committed stands durably on a majority of the voters
+//	MajorityReachedHighWatermark  what is committed stands durably on a majority of the voters in force where it was committed
+//	EpochStartFirst         a new leader takes nothing for committed before the first record of its epoch is
 //	NoLogDivergence         below their high watermarks all logs are equal, for ever
 //	NoTruncationBelowHW     no log ends below its own high watermark
 //	LeaderHasAllAckedValues a new leader has all that was committed by earlier ones
@@ -26,9 +28,12 @@ import (
 //	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
 //	CommittedPrefix         clients read what is committed, and nothing else
 //	StatesMatchRoles        an observer never campaigns or leads
+//	VotersFollowLog         the voters a member goes by are those of the newest such record in its log
+//	EveryRequestAnswered    what one member asks another is answered, if only to say no, in the time that was allowed for it
 type oracle struct {
 	w       *world
 	leaders map[raft.Epoch]raft.NodeID
+	offices map[raft.Epoch]bool // epochs that had a leader in office
 	votes   map[ballot]raft.NodeID
 	// chains holds the chain of every batch that ever stood in any log, by base offset and epoch.
 	chains map[raft.OffsetAndEpoch]uint64
@@ -68,7 +73,7 @@ type ballot struct {
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, leaders: map[raft.Epoch]raft.NodeID{}, votes: map[ballot]raft.NodeID{},
+		w: w, leaders: map[raft.Epoch]raft.NodeID{}, offices: map[raft.Epoch]bool{}, votes: map[ballot]raft.NodeID{},
 		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]place{},
 		resignations: map[raft.Epoch]resignation{},
 	}
@@ -78,6 +83,8 @@ func newOracle(w *world) *oracle {
 type seen struct {
 	role          raft.Role
 	voter         bool
+	voters        raft.VoterSet // by its own word, as compared with its log last
+	votersIn      *batch
 	epoch         raft.Epoch
 	leader        raft.NodeID
 	highWatermark int64
@@ -178,9 +185,10 @@ func (o *oracle) look(m *member) {
 		o.elected(m)
 	}
 	if s.role == raft.Leader && s.highWatermark != raft.Unknown && s.highWatermark <= st.EpochStart {
-		o.w.violate("MajorityReachedHighWatermark", "node %d, new leader of epoch %d, shows high watermark %d before its epoch's first record at %d has committed", m.id, s.epoch, s.highWatermark, st.EpochStart)
+		o.w.violate("EpochStartFirst", "node %d, new leader of epoch %d, shows high watermark %d before its epoch's first record at %d has committed", m.id, s.epoch, s.highWatermark, st.EpochStart)
 	}
 	o.lookAtLog(m, &st)
+	o.lookAtVoters(m, &st)
 	o.lookAtHighWatermark(m, before)
 }
 
@@ -199,6 +207,10 @@ func (o *oracle) elected(m *member) {
 	o.w.counts.elections++
 	o.elections = append(o.elections, election{m.seen.epoch, m.id, o.w.now})
 	o.leads(m, m.id, m.seen.epoch, "became")
+	if o.offices[m.seen.epoch] {
+		o.w.violate("SingleLeader", "node %d takes office in epoch %d again", m.id, m.seen.epoch)
+	}
+	o.offices[m.seen.epoch] = true
 	// A candidate may win belatedly, when a later epoch has committed already: only what earlier ones did counts.
 	n := sort.Search(len(o.committed), func(i int) bool { return o.committedIn[i] >= m.seen.epoch })
 	if n == 0 {
@@ -245,6 +257,20 @@ func (o *oracle) lookAtLog(m *member, st *raft.Status) {
 	}
 }
 
+// lookAtVoters compares the voters that a member goes by with the log that it goes by.
+func (o *oracle) lookAtVoters(m *member, st *raft.Status) {
+	s, newest := &m.seen, m.disk.log.newestSet()
+	if sameSet(s.voters, st.Voters) && s.votersIn == newest {
+		return
+	}
+	s.voters, s.votersIn = st.Voters, newest
+	if set := o.w.votersOf(m); !slices.EqualFunc(st.Voters, set, func(a, b raft.Voter) bool { return a.Key == b.Key && slices.Equal(a.Endpoints, b.Endpoints) }) {
+		o.w.violate("VotersFollowLog", "node %d goes by the voters %v, its log says %v", m.id, st.Voters, set)
+	}
+}
+
+func sameSet(a, b raft.VoterSet) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
 // lookAtHighWatermark compares what became committed with what was committed before anywhere.
 func (o *oracle) lookAtHighWatermark(m *member, before seen) {
 	s := &m.seen
@@ -283,18 +309,16 @@ func (o *oracle) commit(m *member, n int, b *batch) {
 		}
 		return
 	}
-	copies, voters := 0, 0
-	for _, v := range o.w.members {
-		if !v.voter {
-			continue
-		}
-		voters++
-		if _, durably := v.disk.log.holds(b); durably {
-			copies++
+	voters, copies := o.w.votersOf(m), 0
+	for _, v := range voters {
+		if l := o.w.logOf(v); l != nil {
+			if _, durably := l.holds(b); durably {
+				copies++
+			}
 		}
 	}
-	if copies <= voters/2 {
-		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, voters)
+	if copies < voters.Majority() {
+		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, len(voters))
 	}
 	o.committed, o.committedIn = append(o.committed, b), append(o.committedIn, m.seen.epoch)
 	o.w.counts.committed++
@@ -380,6 +404,31 @@ func (o *oracle) fetches(m *member, c raft.Correlation, r raft.FetchRequest) {
 		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, c, f.correlation)
 	}
 	s.fetch = fetchSeen{correlation: c, until: now.Add(o.w.plan.requestTimeout)}
+}
+
+// looksForForgotten finds requests of other members that wait for their answers longer than they may.
+func (o *oracle) looksForForgotten(m *member) {
+	if !m.up || m.paused() || m.ended {
+		return
+	}
+	for id, x := range m.requests {
+		r, ok := x.payload.(raft.Request)
+		if !ok {
+			continue // clients are patient
+		}
+		var patience time.Duration
+		switch r := r.(type) {
+		case raft.FetchRequest:
+			patience = r.MaxWait
+		case raft.UpdateRaftVoterRequest:
+			patience = o.w.plan.requestTimeout
+		default: // answered at once
+		}
+		if waited := o.w.now - max(x.served, m.pausedUntil); waited > 100*time.Millisecond+patience*5/4 { // the slowest clock
+			o.w.violate("EveryRequestAnswered", "node %d has not answered request %d after %v: %s", m.id, id, waited, about{r})
+			return
+		}
+	}
 }
 
 // answers checks an answer on its way out.

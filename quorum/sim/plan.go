@@ -30,12 +30,14 @@ type plan struct {
 
 	flushMean time.Duration // how long an fsync takes
 	flushLate time.Duration // how much later the replica hears of it, at most
+	stall     time.Duration // how much longer an fsync takes on a slow disk
 
 	window int           // appends that an idempotent client has in flight
 	think  time.Duration // mean time between a client's operations
 	// operations bounds the appends of a client, and with them the time that checking its history takes.
 	operations int
 
+	aside bool                      // who is cut off at the end is cut off from the other voters only
 	down  time.Duration             // mean time until a dead process is started again
 	every [faultKinds]time.Duration // mean time between faults of a kind; 0: never
 }
@@ -73,6 +75,7 @@ func drawAs(seed uint64, generation int) plan {
 		driftPPM:  oneOf(d, 0, 1000, 50_000, 200_000),
 
 		flushMean: oneOf(d, 0, time.Millisecond, 5*time.Millisecond, 50*time.Millisecond),
+		stall:     300 * time.Millisecond,
 		flushLate: oneOf(d, 0, time.Millisecond, 20*time.Millisecond, 200*time.Millisecond),
 
 		window:     oneOf(d, 1, 1, 3, 5),
@@ -85,7 +88,7 @@ func drawAs(seed uint64, generation int) plan {
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout = 300*time.Millisecond, 700*time.Millisecond, 700*time.Millisecond
 		p.fetchMaxWait = 200 * time.Millisecond // even by a slow clock well below the follower's patience by a fast one
 	}
-	for k := range fullDisk { // what came later is drawn later
+	for k := range fullDisk { // what came later is drawn later, and never into a quiet world
 		if d.chance(0.45) {
 			p.every[k] = d.between(700*time.Millisecond, 10*time.Second)
 		}
@@ -103,6 +106,16 @@ func drawAs(seed uint64, generation int) plan {
 	if d.chance(0.25) && !quiet {
 		p.every[fullDisk] = d.between(time.Second, 8*time.Second)
 	}
+	if generation >= 2 {
+		if d.chance(0.25) && !quiet {
+			p.every[clockJump] = d.between(time.Second, 8*time.Second)
+		}
+		if d.chance(0.2) && !quiet && p.kraftVersion > 0 { // static voters have no directory ids: there a lost disk is a lost vote
+			p.every[loseVoter] = d.between(2*time.Second, 10*time.Second)
+		}
+		p.aside = d.chance(0.5)
+		p.stall = oneOf(d, p.stall, p.stall, 1500*time.Millisecond)
+	}
 	return p
 }
 
@@ -113,8 +126,9 @@ func (p plan) String() string {
 		p.seed, p.voters, p.kraftVersion, p.observers, p.clients, p.window, p.think, p.chaos)
 	fmt.Fprintf(&b, "  timers: election %v, fetch %v, request %v, linger %v; fetch %d bytes, segments %d bytes\n",
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
-	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, told up to %v late\n",
-		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.flushLate)
+	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more, told up to %v late\n",
+		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.stall, p.flushLate)
+	fmt.Fprintf(&b, "  at the end who is cut off sees observers %v\n", p.aside)
 	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {
 		if every > 0 {

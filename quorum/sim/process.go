@@ -142,14 +142,18 @@ func (m *member) flush(f *replica.Flush) {
 	p := &m.w.plan
 	took := m.io.about(p.flushMean)
 	if m.slowUntil > m.w.now {
-		took += m.io.about(300 * time.Millisecond)
+		took += min(m.io.about(p.stall), 4*time.Second)
 	}
 	m.flushing = true
+	cut := m.disk.cut
 	m.alone(m.w.now+took, func() {
 		err := f.Run()
 		m.w.trace.member(m, "flush done")
 		m.alone(m.w.now+m.io.between(0, p.flushLate), func() {
 			m.flushing = false
+			if m.disk.cut > cut {
+				m.w.saw(flushedTooLate)
+			}
 			m.step(replica.Flushed{Flush: f, Err: err}, "flushed")
 		})
 	})
@@ -159,7 +163,7 @@ func (m *member) flush(f *replica.Flush) {
 func (m *member) serve(x *exchange) {
 	m.lastID++
 	id := m.lastID
-	m.requests[id] = x
+	m.requests[id], x.served = x, m.w.now
 	switch p := x.payload.(type) {
 	case raft.ApiVersionsRequest: // answered without the core
 		answer := raft.ApiVersionsResponse{KRaft: &raft.VersionRange{Max: 1}}

@@ -18,6 +18,8 @@ type batch struct {
 	raw        []byte
 	// chain stands for this batch and all before it: logs with equal chains are equal up to here.
 	chain uint64
+	// voters is the set that it puts in force; nil for most.
+	voters raft.VoterSet
 
 	segment  string
 	position int64
@@ -27,8 +29,9 @@ type batch struct {
 type shadow struct {
 	segments []*shadowSegment
 	batches  []*batch
-	durable  int // this many batches, from the first, would survive a power cut
-	grown    int // batches from here on were appended since the oracle looked last
+	sets     []*batch // those of them that change the voter set
+	durable  int      // this many batches, from the first, would survive a power cut
+	grown    int      // batches from here on were appended since the oracle looked last
 	end      int64
 }
 
@@ -87,6 +90,30 @@ func (l *shadow) add(name string, position int64, h record.Header, raw []byte) {
 	b.chain = chain(before, b)
 	l.batches = append(l.batches, b)
 	l.end = b.last + 1
+	if b.voters = votersIn(b); b.voters != nil {
+		l.sets = append(l.sets, b)
+	}
+}
+
+// votersIn is the voter set that a batch puts in force, nil if it leaves it as it is.
+func votersIn(b *batch) (set raft.VoterSet) {
+	if !b.IsControl() {
+		return nil
+	}
+	parsed, err := record.Parse(b.raw)
+	if err != nil {
+		return nil // the checksum is the replica's business
+	}
+	records, err := record.DecodeControl(parsed)
+	if err != nil {
+		return nil
+	}
+	for _, r := range records {
+		if v, ok := r.(raft.Voters); ok {
+			set = v.Set
+		}
+	}
+	return set
 }
 
 func chain(before uint64, b *batch) uint64 {
@@ -112,6 +139,9 @@ func (l *shadow) cut(name string, position int64) {
 	}
 	gone := func(b *batch) bool { return b.segment == name && b.position+int64(b.Size) > position }
 	l.batches = slices.DeleteFunc(l.batches, gone)
+	for n := len(l.sets); n > 0 && gone(l.sets[n-1]); n-- {
+		l.sets = l.sets[:n-1]
+	}
 	l.durable, l.grown = min(l.durable, len(l.batches)), min(l.grown, len(l.batches))
 	l.end = 0
 	if n := len(l.batches); n > 0 {

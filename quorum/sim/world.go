@@ -17,6 +17,8 @@ type world struct {
 	seq   uint64
 
 	members []*member // voters, then observers; a member's place is its host number
+	initial raft.VoterSet
+	graves  []grave
 	clients []*client
 	net     *network
 	oracle  *oracle
@@ -81,6 +83,7 @@ func newWorld(p plan, bug *plant, t *trace) *world {
 	for i := range p.observers {
 		w.members = append(w.members, newMember(w, raft.NodeID(1000+i), p.voters+i, false))
 	}
+	w.initial = w.plannedVoters()
 	for i := range p.clients {
 		w.clients = append(w.clients, newClient(w, i))
 	}
@@ -109,6 +112,15 @@ func (w *world) boot() {
 	for _, c := range w.clients {
 		w.in(d.between(0, time.Second), c.turn)
 	}
+	w.in(time.Second, w.sweep)
+}
+
+// sweep looks once a second for what should have happened and has not.
+func (w *world) sweep() {
+	for _, m := range w.members {
+		w.oracle.looksForForgotten(m)
+	}
+	w.in(time.Second, w.sweep)
 }
 
 // at lets something happen at that time.

@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+)
+
+// grave is the log of a voter that lost its disk: what it held when it did.
+type grave struct {
+	key raft.ReplicaKey
+	log shadow
+}
+
+// is reports whether a voter's entry names that replica.
+func is(v raft.Voter, key raft.ReplicaKey) bool {
+	return v.Key.ID == key.ID && (v.Key.DirectoryID.IsZero() || v.Key.DirectoryID == key.DirectoryID)
+}
+
+// newestSet is the batch that holds the voters in force, nil if none does.
+func (l *shadow) newestSet() *batch {
+	if n := len(l.sets); n > 0 {
+		return l.sets[n-1]
+	}
+	return nil
+}
+
+// votersOf is the set that a member's log puts in force.
+func (w *world) votersOf(m *member) raft.VoterSet {
+	switch newest := m.disk.log.newestSet(); {
+	case w.plan.kraftVersion == 0:
+		return w.initial
+	case newest != nil:
+		return newest.voters
+	case m.founder:
+		return w.initial
+	}
+	return nil
+}
+
+// setsInForce are all sets by which some member may act: the newest of each log, and what lies before an uncommitted one.
+func (w *world) setsInForce() []raft.VoterSet {
+	sets := []raft.VoterSet{}
+	for _, m := range w.members {
+		sets = append(sets, w.votersOf(m))
+		l := &m.disk.log
+		for n := len(l.sets); n > 0 && l.sets[n-1].last >= w.oracle.committedEnd(); n-- {
+			if n > 1 {
+				sets = append(sets, l.sets[n-2].voters)
+			} else {
+				sets = append(sets, w.initial)
+			}
+		}
+	}
+	return slices.DeleteFunc(sets, func(s raft.VoterSet) bool { return len(s) == 0 })
+}
+
+// member is who a voter's entry names, nil if that disk is lost.
+func (w *world) member(v raft.Voter) *member {
+	for _, m := range w.members {
+		if is(v, m.key) {
+			return m
+		}
+	}
+	return nil
+}
+
+// logOf is what a voter holds, or held when it lost its disk.
+func (w *world) logOf(v raft.Voter) *shadow {
+	if m := w.member(v); m != nil {
+		return &m.disk.log
+	}
+	for i := range w.graves {
+		if is(v, w.graves[i].key) {
+			return &w.graves[i].log
+		}
+	}
+	return nil
+}
+
+// majority reports whether in each set that may be in force those who are chosen are one.
+func (w *world) majority(chosen func(*member) bool) bool {
+	for _, set := range w.setsInForce() {
+		n := 0
+		for _, v := range set {
+			if m := w.member(v); m != nil && chosen(m) {
+				n++
+			}
+		}
+		if n < set.Majority() {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) canElect(healed []bool) bool {
+	return w.majority(func(m *member) bool { return healed[m.host] })
+}
+
+// canLose reports whether a majority would still have its disks without that one's.
+func (w *world) canLose(m *member) bool {
+	return w.majority(func(o *member) bool { return o != m })
+}
+
+// loseDisk takes a member's disk away: it comes back empty, under a new directory id.
+func (m *member) loseDisk() {
+	m.w.graves = append(m.w.graves, grave{m.key, m.disk.log})
+	m.die(true)
+	m.key.DirectoryID = m.newDirectoryID()
+	m.format()
+	m.w.trace.member(m, "lost its disk")
+}
