@@ -278,7 +278,7 @@ func (f *watchedFile) Sync() error {
 	if _, ok := f.d.poison[f.name]; ok {
 		return nil
 	}
-	if f.d.plant.skipsSync(f.d, f.name) {
+	if f.d.plant.skipsSync(f.name) {
 		return nil
 	}
 	if err := f.File.Sync(); err != nil {

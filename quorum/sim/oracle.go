@@ -32,6 +32,7 @@ import (
 //	EveryRequestAnswered    what one member asks another is answered, if only to say no, in the time that was allowed for it
 type oracle struct {
 	w       *world
+	deaf    []string // invariants that are not looked at (planted_test.go)
 	leaders map[raft.Epoch]raft.NodeID
 	offices map[raft.Epoch]bool // epochs that had a leader in office
 	votes   map[ballot]raft.NodeID

@@ -31,6 +31,7 @@ type plan struct {
 	flushMean time.Duration // how long an fsync takes
 	flushLate time.Duration // how much later the replica hears of it, at most
 	stall     time.Duration // how much longer an fsync takes on a slow disk
+	stallTold bool          // … in the telling: the fsync is done, the process is slow to hear of it
 
 	window int           // appends that an idempotent client has in flight
 	think  time.Duration // mean time between a client's operations
@@ -115,6 +116,7 @@ func drawAs(seed uint64, generation int) plan {
 		}
 		p.aside = d.chance(0.5)
 		p.stall = oneOf(d, p.stall, p.stall, 1500*time.Millisecond)
+		p.stallTold = d.chance(0.3)
 	}
 	return p
 }
@@ -126,8 +128,8 @@ func (p plan) String() string {
 		p.seed, p.voters, p.kraftVersion, p.observers, p.clients, p.window, p.think, p.chaos)
 	fmt.Fprintf(&b, "  timers: election %v, fetch %v, request %v, linger %v; fetch %d bytes, segments %d bytes\n",
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
-	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more, told up to %v late\n",
-		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.stall, p.flushLate)
+	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more (in the telling: %v), told up to %v late\n",
+		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.stall, p.stallTold, p.flushLate)
 	fmt.Fprintf(&b, "  at the end who is cut off sees observers %v\n", p.aside)
 	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {

@@ -6,12 +6,11 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/state"
 )
 
-// plant is a bug put into the driver or the disk on purpose, to see whether the oracle finds it (planted_test.go). The
-// code under test is never touched. A nil plant, and a nil field, does nothing.
+// plant is a bug put into the driver or the disk on purpose, to see whether the oracle finds it (planted_border_test.go).
+// A nil plant, and a nil field, does nothing.
 type plant struct {
 	dirUnsynced  func(dir string, newState bool) bool        // true: SyncDir does nothing
 	noSync       func(name string) bool                      // true: Sync does nothing
-	noSyncOf     func(d *disk, name string) bool             // the same, for some disks
 	noTruncate   func(name string) bool                      // true: Truncate does nothing
 	afterCrash   func(m *member, before *raft.ElectionState) // spoils the disk of a dead process
 	send         func(m *member, s *raft.Send)
@@ -29,8 +28,8 @@ func (p *plant) keepsDirUnsynced(dir string, newState bool) bool {
 	return p != nil && p.dirUnsynced != nil && p.dirUnsynced(dir, newState)
 }
 
-func (p *plant) skipsSync(d *disk, name string) bool {
-	return p != nil && (p.noSync != nil && p.noSync(name) || p.noSyncOf != nil && p.noSyncOf(d, name))
+func (p *plant) skipsSync(name string) bool {
+	return p != nil && p.noSync != nil && p.noSync(name)
 }
 
 func (p *plant) skipsTruncate(name string) bool {

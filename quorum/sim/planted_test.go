@@ -1,316 +1,195 @@
 package sim
 
 import (
-	"encoding/binary"
-	"hash/crc32"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
-	"time"
-
-	"github.com/kraft-operator/kraft-operator/quorum/raft"
-	"github.com/kraft-operator/kraft-operator/quorum/record"
-	"github.com/kraft-operator/kraft-operator/quorum/replica"
-	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+	"text/tabwriter"
 )
 
-// planted is a bug that an implementation could have, put between a replica and its world. It must be found within that
-// many seeds, by one of the invariants named.
+// Who tests the tester? Each planted bug is one that an implementation could have, and says in its name what the code
+// does wrong. It must be found within a number of seeds, by the invariants or the histories that watch every run.
 type planted struct {
-	name    string
-	within  int
-	finds   []string
+	name   string
+	within int
+	finds  []string // invariants that may find it
+	// deaf names invariants that must not: they would find nothing but this very bug.
+	deaf    []string
+	edits   []edit // of the code under test, or
 	plant   func() *plant
 	arrange func(*plan) // makes sure that the bug has a chance
 }
 
-// plantedBugs: who tests the tester? Each entry says in its name what the code would do wrong.
-var plantedBugs = []planted{
-	{
-		name: "quorum-state is sent before it is durable", within: 20, finds: []string{"PersistedBeforeSent", "MonotonicEpoch"},
-		plant: func() *plant {
-			return &plant{dirUnsynced: func(_ string, newState bool) bool { return newState }}
-		},
-	},
-	{
-		name: "the vote is forgotten in a crash", within: 200, finds: []string{"OneVotePerEpoch", "SingleLeader"},
-		plant: func() *plant {
-			return &plant{afterCrash: func(m *member, _ *raft.ElectionState) {
-				if s := m.disk.state; s != nil && s.Voted.ID != raft.None {
-					m.rewriteState(raft.ElectionState{Epoch: s.Epoch, Leader: raft.None, Voted: raft.NoReplica})
-				}
-			}}
-		},
-		arrange: func(p *plan) { // elections that collide, and crashes in their midst
-			p.voters, p.delayMean, p.down, p.loss = 5, 150*time.Millisecond, 30*time.Millisecond, 0
-			p.every[powerCut], p.every[kill] = 400*time.Millisecond, 400*time.Millisecond
-		},
-	},
-	{
-		name: "quorum-state is lost in a crash", within: 40, finds: []string{"MonotonicEpoch", "OneVotePerEpoch", "SingleLeader", "UniquePosition", "RecoversFromCrash", "NoIllegalState"},
-		plant: func() *plant {
-			return &plant{afterCrash: func(m *member, _ *raft.ElectionState) {
-				if m.disk.state != nil {
-					m.rewriteState(raft.ElectionState{Leader: raft.None, Voted: raft.NoReplica})
-				}
-			}}
-		},
-		arrange: func(p *plan) { p.every[powerCut] = p.chaos / 6 },
-	},
-	{
-		name: "fsync of the log returns before it is done", within: 5, finds: []string{"FlushedIsDurable", "MajorityReachedHighWatermark"},
-		plant: func() *plant { return &plant{noSync: isSegment} },
-	},
-	{
-		name: "the leader counts itself before its fsync", within: 20, finds: []string{"MajorityReachedHighWatermark", "FlushedIsDurable"},
-		plant: func() *plant {
-			var leader *member
-			return &plant{
-				answer: func(m *member, _ *replica.Answer) {
-					if m.seen.role == raft.Leader {
-						leader = m
-					}
-				},
-				noSyncOf: func(d *disk, name string) bool { return leader != nil && leader.disk == d && isSegment(name) },
-			}
-		},
-	},
-	{
-		name: "a truncation is not carried out", within: 100, finds: []string{"UniquePosition", "NoIllegalState", "NoLogDivergence", "RecoversFromCrash", "LeaderHasAllAckedValues"},
-		plant: func() *plant { return &plant{noTruncate: func(string) bool { return true }} },
-	},
-	{
-		name: "an append is answered before it is committed", within: 20, finds: []string{"AckedOnce"},
-		plant: func() *plant {
-			return &plant{clientAnswer: func(m *member, request replica.Event) any {
-				if p, ok := request.(replica.Produce); ok && m.seen.role == raft.Leader {
-					_ = p
-					return replica.ProduceResult{BaseOffset: m.disk.log.end}
-				}
-				return nil
-			}}
-		},
-	},
-	{
-		name: "a retry is appended again", within: 40, finds: []string{"AckedOnce"},
-		plant: func() *plant { return &plant{clientBatch: withoutProducer} },
-	},
-	{
-		name: "every vote is granted", within: 40, finds: []string{"OneVotePerEpoch", "SingleLeader", "PersistedBeforeSent"},
-		plant: func() *plant {
-			return &plant{answer: func(_ *member, a *replica.Answer) {
-				if v, ok := a.Result.(raft.VoteResponse); ok && v.Error == raft.NoError && v.TopError == raft.NoError && !v.Granted {
-					v.Granted = true
-					a.Result = v
-				}
-			}}
-		},
-	},
-	{
-		name: "votes do not look at the log", within: 100, finds: []string{"LeaderHasAllAckedValues", "NoTruncationBelowHW", "NoIllegalState", "NoLogDivergence"},
-		plant: func() *plant {
-			return &plant{receive: func(_ *member, r raft.Request) raft.Request {
-				if v, ok := r.(raft.VoteRequest); ok && v.Last.Epoch >= 0 {
-					if v.Last = (raft.OffsetAndEpoch{Offset: 1 << 40, Epoch: v.Epoch - 1}); v.PreVote {
-						v.Last.Epoch = v.Epoch
-					}
-					return v
-				}
-				return r
-			}}
-		},
-		arrange: func(p *plan) { p.voters = max(p.voters, 3) },
-	},
-	{
-		name: "a follower acknowledges what it has not flushed", within: 5, finds: []string{"FlushedIsDurable"},
-		plant: func() *plant {
-			return &plant{send: func(m *member, s *raft.Send) {
-				if f, ok := s.Request.(raft.FetchRequest); ok && m.voter && f.Offset > 0 {
-					f.Offset++
-					s.Request = f
-				}
-			}}
-		},
-	},
-	{
-		name: "observers count for the high watermark", within: 40, finds: []string{"MajorityReachedHighWatermark", "NoIllegalState"},
-		plant: func() *plant {
-			return &plant{receive: func(m *member, r raft.Request) raft.Request {
-				if f, ok := r.(raft.FetchRequest); ok && f.Replica.ID >= 1000 {
-					f.Replica = m.w.members[(m.host+1)%m.w.plan.voters].key
-					return f
-				}
-				return r
-			}}
-		},
-		arrange: func(p *plan) { p.voters, p.observers = 3, 2 },
-	},
-	{
-		name: "the latest offset is told without proof of leadership", within: 60, finds: []string{"Linearizable"},
-		plant: func() *plant {
-			return &plant{clientAnswer: func(m *member, request replica.Event) any {
-				if l, ok := request.(replica.ListOffsets); ok && l.Timestamp == replica.Latest && m.seen.role == raft.Leader && m.seen.highWatermark >= 0 {
-					return replica.ListOffsetsResult{Offset: m.seen.highWatermark}
-				}
-				return nil
-			}}
-		},
-		arrange: func(p *plan) {
-			p.voters, p.clients, p.loss, p.delayMean = 3, 4, 0, time.Millisecond
-			p.think, p.operations = 10*time.Millisecond, 600
-			p.every = [faultKinds]time.Duration{}
-			p.every[isolate] = 4 * time.Second
-		},
-	},
-	{
-		name: "a connection carries a second Fetch before the first is answered", within: 400, finds: []string{"Linearizable"},
-		plant: func() *plant { return &plant{pipelined: true, script: staleFetches} },
-		arrange: func(p *plan) {
-			p.chaos = 12 * time.Second
-			p.voters, p.observers, p.clients, p.delayMean, p.loss, p.driftPPM, p.wire = 3, 0, 4, time.Millisecond, 0, 0, false
-			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 500*time.Millisecond, 3*time.Second, 450*time.Millisecond
-			p.every = [faultKinds]time.Duration{}
-			p.fetchMaxBytes, p.duplicate, p.linger, p.window = 1<<20, 0, 0, 1
-			p.think, p.flushMean, p.flushLate, p.operations = 20*time.Millisecond, 0, 0, 500
-		},
-	},
-	{
-		name: "clients see what is not committed", within: 40, finds: []string{"CommittedPrefix", "Linearizable"},
-		plant: func() *plant {
-			return &plant{clientAnswer: func(m *member, request replica.Event) any {
-				r, ok := request.(replica.Read)
-				if !ok || r.Offset >= m.disk.log.end {
-					return nil
-				}
-				result := replica.ReadResult{HighWatermark: m.disk.log.end}
-				for _, b := range m.disk.log.batches {
-					if b.last >= r.Offset {
-						result.Records = append(result.Records, b.raw...)
-					}
-				}
-				return result
-			}}
-		},
-	},
-	{
-		name: "recovery cuts a batch that was durable", within: 60, finds: []string{"LeaderHasAllAckedValues", "MajorityReachedHighWatermark", "NoTruncationBelowHW", "NoIllegalState", "UniquePosition", "RecoversFromCrash", "NoLogDivergence"},
-		plant: func() *plant {
-			return &plant{afterCrash: func(m *member, _ *raft.ElectionState) { m.cutLastBatch() }}
-		},
-		arrange: func(p *plan) { p.voters, p.every[powerCutAll] = 3, p.chaos/5 },
-	},
-	{
-		name: "a disk that was lost keeps its directory id", within: 100, finds: []string{"OneVotePerEpoch", "MonotonicEpoch", "LeaderHasAllAckedValues", "SingleLeader", "NoIllegalState", "UniquePosition", "NoLogDivergence", "MajorityReachedHighWatermark"},
-		plant: func() *plant {
-			return &plant{afterCrash: func(m *member, _ *raft.ElectionState) {
-				if m.voter {
-					m.format()
-				}
-			}}
-		},
-		arrange: func(p *plan) { p.voters, p.every[powerCut], p.every[kill] = 3, p.chaos/8, p.chaos/8 },
-	},
+// edit changes a file below quorum/ for a build of its own. BUG in the new text is true while this bug is planted.
+type edit struct{ file, old, new string }
+
+// find runs seeds until one fails.
+func (b planted) find() finding {
+	for i := range b.within {
+		p := draw(7_000_000 + uint64(i))
+		p.chaos = min(p.chaos, 12e9)
+		if b.arrange != nil {
+			b.arrange(&p)
+		}
+		var bug *plant
+		if b.plant != nil {
+			bug = b.plant()
+		}
+		w := newWorld(p, bug, nil)
+		w.oracle.deaf = b.deaf
+		if v := w.run(); v != nil {
+			first, _, _ := strings.Cut(v.message, "\n")
+			return finding{Bug: b.name, Seeds: i + 1, By: v.invariant, Message: first}
+		}
+	}
+	return finding{Bug: b.name}
 }
 
-// TestPlantedBugsAreFound runs each bug until it is found.
+// finding is how a planted bug came to light.
+type finding struct {
+	Bug     string
+	Seeds   int // 0: not at all
+	By      string
+	Message string
+}
+
+// TestPlantedBugsAreFound plants every bug and wants it found. Those in the code under test are planted in a build of
+// their own, which replaces source files (go build -overlay): nothing in the code that ships knows of them.
 func TestPlantedBugsAreFound(t *testing.T) {
-	for _, bug := range plantedBugs {
-		t.Run(strings.ReplaceAll(bug.name, " ", "_"), func(t *testing.T) {
-			if testing.Short() && bug.within > 200 {
-				t.Skip("takes many seeds")
-			}
-			for i := range uint64(bug.within) {
-				p := draw(7_000_000 + i)
-				p.chaos = min(p.chaos, 12e9)
-				if bug.arrange != nil {
-					bug.arrange(&p)
-				}
-				v := newWorld(p, bug.plant(), nil).run()
-				if v == nil {
-					continue
-				}
-				if !slices.Contains(bug.finds, v.invariant) {
-					t.Fatalf("seed %d: found by %v; want one of %v", p.seed, v, bug.finds)
-				}
-				first, _, _ := strings.Cut(v.message, "\n")
-				t.Logf("found with seed %d of %d by %s: %s", i+1, bug.within, v.invariant, first)
-				return
-			}
-			t.Errorf("not found with %d seeds", bug.within)
-		})
-	}
-}
-
-// staleFetches brings about, again and again, what that bug needs: one follower stops hearing its leader, campaigns in vain
-// since the other still does, and fetches again on the old connection, slowly. Then the other is cut off as well and wins,
-// with the vote of the first. Then the old leader gets that Fetch.
-func staleFetches(w *world) {
-	d := newDice(w.plan.seed, "stale fetches")
-	var again func()
-	again = func() {
-		if !w.chaotic {
-			return
+	if name := os.Getenv(plantedVariable); name != "" { // this is that build
+		i := slices.IndexFunc(coreBugs, func(b planted) bool { return b.name == name })
+		if err := json.NewEncoder(os.Stdout).Encode(coreBugs[i].find()); err != nil {
+			t.Fatal(err)
 		}
-		if l := w.leader(); l != nil {
-			a, b := w.members[(l.host+1)%3], w.members[(l.host+2)%3]
-			w.net.cut(l.host, a.host, time.Second)
-			slow := &w.net.links[a.host][l.host]
-			slow.slowUntil, slow.slowBy = w.now+time.Second, 400*time.Millisecond
-			w.in(d.between(200*time.Millisecond, 350*time.Millisecond), func() {
-				if !w.chaotic {
-					return
-				}
-				w.net.cut(l.host, b.host, time.Second)
-				w.net.cut(b.host, l.host, time.Second)
-			})
-		}
-		w.in(d.between(2*time.Second, 3*time.Second), again)
-	}
-	w.in(time.Second, again)
-}
-
-// rewriteState puts another quorum-state onto the disk of a dead process.
-func (m *member) rewriteState(s raft.ElectionState) {
-	name := dataDir + "/__cluster_metadata-0/quorum-state"
-	b := []byte(`{"leaderId":-1,"leaderEpoch":` + strconv.Itoa(int(s.Epoch)) + `,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}`)
-	if m.w.plan.kraftVersion == 0 {
-		b = []byte(`{"clusterId":"","leaderId":-1,"leaderEpoch":` + strconv.Itoa(int(s.Epoch)) + `,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}`)
-	}
-	if err := vfs.WriteFileAtomic(m.disk.mem, name, b); err != nil {
-		panic(err)
-	}
-	m.disk.rescan()
-}
-
-// cutLastBatch shortens the log of a dead process by a batch.
-func (m *member) cutLastBatch() {
-	l := &m.disk.log
-	if len(l.batches) == 0 {
 		return
 	}
-	b := l.batches[len(l.batches)-1]
-	f, err := m.disk.mem.OpenReadWrite(b.segment)
-	if err != nil {
-		panic(err)
+	var found []finding
+	var lock sync.Mutex
+	take := func(t *testing.T, b planted, f finding) {
+		t.Helper()
+		lock.Lock()
+		found = append(found, f)
+		lock.Unlock()
+		switch {
+		case f.Seeds == 0:
+			t.Errorf("not found with %d seeds", b.within)
+		case !slices.Contains(b.finds, f.By):
+			t.Errorf("found with seed %d by %s, want one of %v: %s", f.Seeds, f.By, b.finds, f.Message)
+		}
 	}
-	if err := f.Truncate(b.position); err != nil {
-		panic(err)
+	t.Run("bugs", func(t *testing.T) {
+		for _, b := range borderBugs {
+			t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				if testing.Short() && b.within > 200 {
+					t.Skip("takes many seeds")
+				}
+				take(t, b, b.find())
+			})
+		}
+		if testing.Short() {
+			t.Skip("the rest needs a build of its own")
+		}
+		binary := buildPlanted(t)
+		for _, b := range coreBugs {
+			t.Run(strings.ReplaceAll(b.name, " ", "_"), func(t *testing.T) {
+				t.Parallel()
+				take(t, b, findInside(t, binary, b))
+			})
+		}
+	})
+	if n := len(borderBugs) + len(coreBugs); n < 25 {
+		t.Errorf("%d bugs are planted, want 25 at least", n)
 	}
-	if err := f.Sync(); err != nil {
-		panic(err)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "bug\tseeds\tfound by")
+	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.Bug, b.Bug) })
+	for _, f := range found {
+		fmt.Fprintf(w, "%s\t%d\t%s: %.90s\n", f.Bug, f.Seeds, f.By, f.Message)
 	}
-	m.disk.rescan()
+	_ = w.Flush()
+	t.Logf("%d bugs\n%s", len(found), &table)
 }
 
-// withoutProducer makes a batch look as if its sender were not idempotent.
-func withoutProducer(raw []byte) []byte {
-	binary.BigEndian.PutUint64(raw[43:], 1<<64-1)
-	binary.BigEndian.PutUint16(raw[51:], 1<<16-1)
-	binary.BigEndian.PutUint32(raw[53:], 1<<32-1)
-	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
-	if _, err := record.Parse(raw); err != nil {
-		panic(err)
+// plantedVariable tells the other build which bug it has.
+const plantedVariable = "QUORUM_SIM_PLANTED"
+
+// buildPlanted builds this package's tests with all bugs of the code under test in it, each asleep until it is named.
+func buildPlanted(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return raw
+	texts := map[string]string{}
+	for _, b := range slices.Concat(coreBugs, []planted{assertionsOff}) {
+		for _, e := range b.edits {
+			text, ok := texts[e.file]
+			if !ok {
+				raw, err := os.ReadFile(filepath.Join(root, e.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(raw)
+			}
+			if n := strings.Count(text, e.old); n != 1 {
+				t.Fatalf("bug %q: %s has %d places that read %q, want 1: follow the code with the bug", b.name, e.file, n, e.old)
+			}
+			name := "Planted"
+			if !strings.HasPrefix(e.file, "raft/") {
+				name = "raft.Planted"
+			}
+			condition := fmt.Sprintf("(%s == %q)", name, b.name)
+			if b.name == assertionsOff.name {
+				condition = fmt.Sprintf("(%s != \"\")", name)
+			}
+			texts[e.file] = strings.Replace(text, e.old, strings.ReplaceAll(e.new, "BUG", condition), 1)
+		}
+	}
+	texts["raft/planted.go"] = fmt.Sprintf("package raft\n\nimport \"os\"\n\nvar Planted = os.Getenv(%q)\n", plantedVariable)
+	replace := map[string]string{}
+	for file, text := range texts {
+		to := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		replace[filepath.Join(root, file)] = to
+		if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "planted.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build with planted bugs: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// findInside lets the other build look for a bug that is in it.
+func findInside(t *testing.T, binary string, b planted) (f finding) {
+	t.Helper()
+	search := exec.CommandContext(t.Context(), binary, "-test.run=^TestPlantedBugsAreFound$", "-test.timeout=0")
+	search.Env = append(os.Environ(), plantedVariable+"="+b.name)
+	out, err := search.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", search, err, out)
+	}
+	if err := json.NewDecoder(strings.NewReader(string(out))).Decode(&f); err != nil {
+		t.Fatalf("%v: %v in %q", search, err, out)
+	}
+	return f
 }

@@ -140,16 +140,20 @@ func (m *member) resume() {
 // flush runs an fsync that takes its time, and lets the process hear of it later still.
 func (m *member) flush(f *replica.Flush) {
 	p := &m.w.plan
-	took := m.io.about(p.flushMean)
+	took, told := m.io.about(p.flushMean), time.Duration(0)
 	if m.slowUntil > m.w.now {
-		took += min(m.io.about(p.stall), 4*time.Second)
+		if stall := min(m.io.about(p.stall), 4*time.Second); p.stallTold {
+			told = stall
+		} else {
+			took += stall
+		}
 	}
 	m.flushing = true
 	cut := m.disk.cut
 	m.alone(m.w.now+took, func() {
 		err := f.Run()
 		m.w.trace.member(m, "flush done")
-		m.alone(m.w.now+m.io.between(0, p.flushLate), func() {
+		m.alone(m.w.now+told+m.io.between(0, p.flushLate), func() {
 			m.flushing = false
 			if m.disk.cut > cut {
 				m.w.saw(flushedTooLate)

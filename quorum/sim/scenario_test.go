@@ -160,6 +160,22 @@ func TestPR13PowerCutsLoseNothing(t *testing.T) {
 	})
 }
 
+// A replica hears of an fsync after it has cut its log: what it is told says nothing about the log of now.
+func TestFlushToldAfterATruncation(t *testing.T) {
+	seen := 0
+	for seed := range uint64(10) {
+		p := draw(1400 + seed)
+		staleFlushPlan(&p)
+		w := newWorld(p, &plant{script: staleFlushes}, nil)
+		w.run()
+		w.holds(t)
+		seen += w.counts.marks[flushedTooLate]
+	}
+	if seen == 0 {
+		t.Error("it did not happen")
+	}
+}
+
 // PR-20 (KAFKA-17751, KAFKA-19605): nobody is busy with doing nothing.
 func TestPR20NobodySpins(t *testing.T) {
 	idle := func(w *world, role raft.Role, m *member) {

@@ -93,7 +93,7 @@ func TestEverythingHappens(t *testing.T) {
 		}
 	}
 	for k, n := range total.counts.marks {
-		if n < 3 {
+		if n < 3 && mark(k) != flushedTooLate { // that has a test of its own
 			t.Errorf("%v: seen %d times, want 3 at least", mark(k), n)
 		}
 	}

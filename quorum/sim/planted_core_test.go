@@ -1,0 +1,138 @@
+package sim
+
+import "time"
+
+// coreBugs are put into the code under test itself.
+var coreBugs = []planted{
+	{
+		name: "what is on a majority is committed, whatever its epoch", within: 100, finds: []string{"LeaderHasAllAckedValues", "NoLogDivergence", "NoTruncationBelowHW", "Linearizable"},
+		deaf: []string{"EpochStartFirst"},
+		edits: []edit{
+			{"raft/watermark.go", "reached > epochStart &&", "(reached > epochStart || BUG) &&"},
+			{"raft/fetch.go", "	case to < n.highWatermark:\n", "	case to < n.highWatermark && BUG:\n	case to < n.highWatermark:\n"},
+		},
+		arrange: func(p *plan) { // elections with followers far behind, and clients that look
+			p.voters, p.clients, p.fetchMaxBytes, p.loss, p.delayMean = 5, 4, 300, 0, 10*time.Millisecond
+			p.think, p.operations, p.down = 10*time.Millisecond, 300, 200*time.Millisecond
+			p.every[kill], p.every[handoff], p.every[slowLink] = time.Second, time.Second, 500*time.Millisecond
+		},
+	},
+	{
+		name: "an observer's Fetch keeps the leader in office", within: 100, finds: []string{"ValuesNotStuck", "CommitsAfterHealing"},
+		edits: []edit{{"raft/replicate.go", "		if voter {\n			l.markSeen(n, p)", "		if BUG && !voter {\n			l.resetCheckQuorum(n)\n		}\n		if voter {\n			l.markSeen(n, p)"}},
+		arrange: func(p *plan) {
+			p.voters, p.observers, p.aside = 3, 2, true
+		},
+	},
+	{
+		name: "a handoff without a successor in sight is taken back", within: 100, finds: []string{"SingleLeader", "UniquePosition", "AckedOnce"},
+		edits: []edit{{"raft/epoch.go", "	if n.now >= r.again {\n", "	if n.now >= r.again && BUG {\n		n.becomeLeader()\n		return\n	}\n	if n.now >= r.again {\n"}},
+	},
+	{
+		name: "a leader that restarts leads on", within: 20, finds: []string{"SingleLeader", "UniquePosition"},
+		edits: []edit{{"raft/roles.go", "		if n.isVoter {\n			n.becomeResigned(nil)", "		if n.isVoter && BUG {\n			n.becomeLeader()\n		} else if n.isVoter {\n			n.becomeResigned(nil)"}},
+	},
+	{
+		name: "parked fetches are forgotten with the office", within: 20, finds: []string{"EveryRequestAnswered"},
+		edits: []edit{{"raft/replicate.go", "	for _, f := range l.parked {\n		n.answer(f.id, FetchResponse{Header: n.header(NotLeaderOrFollower)", "	for _, f := range l.parked {\n		if BUG {\n			break\n		}\n		n.answer(f.id, FetchResponse{Header: n.header(NotLeaderOrFollower)"}},
+	},
+	{
+		name: "a log is cut a whole epoch too far", within: 40, finds: []string{"NoTruncationBelowHW"},
+		edits: []edit{
+			{"raft/history.go", "		return min(own.Offset, d.Offset)\n", "		if start, ok := h.startOf(d.Epoch); ok && BUG {\n			return start\n		}\n		return min(own.Offset, d.Offset)\n"},
+			{"raft/node.go", "	if end < n.committed {", "	if end < n.committed && !BUG {"},
+			{"storage/log.go", "	if offset < committed {\n", "	if offset < committed && !BUG {\n"},
+		},
+	},
+	{
+		name: "an fsync from before a truncation counts after it", within: 40, finds: []string{"FlushedIsDurable"},
+		edits:   []edit{{"raft/node.go", "if f.Generation != n.generation {", "if f.Generation != n.generation && !BUG {"}},
+		plant:   func() *plant { return &plant{script: staleFlushes} },
+		arrange: staleFlushPlan,
+	},
+	{
+		name: "a follower's high watermark runs ahead of its log", within: 20, finds: []string{"NoTruncationBelowHW"},
+		edits: []edit{{"raft/fetch.go", "n.follow(min(n.log.end, r.HighWatermark))", "n.follow(min(n.log.end, r.HighWatermark))\n			if BUG {\n				n.follow(max(n.highWatermark, r.HighWatermark))\n			}"}},
+	},
+	{
+		name: "a follower fetches before its fsync is done", within: 5, finds: []string{"FlushedIsDurable"},
+		edits: []edit{{"raft/fetch.go", "if n.flushed < n.log.end && (", "if !BUG && n.flushed < n.log.end && ("}},
+	},
+	{
+		name: "the leader counts what it has not on disk", within: 20, finds: []string{"MajorityReachedHighWatermark"},
+		edits: []edit{{"raft/replicate.go", "l.values[i] = min(n.log.end, n.flushed)\n", "l.values[i] = min(n.log.end, n.flushed)\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
+	},
+	{
+		name: "votes do not look at the log", within: 100, finds: []string{"LeaderHasAllAckedValues", "NoTruncationBelowHW", "NoLogDivergence"},
+		edits:   []edit{{"raft/election.go", "	upToDate := r.Last.Compare(n.log.position()) >= 0", "	upToDate := r.Last.Compare(n.log.position()) >= 0 || BUG"}},
+		arrange: func(p *plan) { p.voters = max(p.voters, 3) },
+	},
+	{
+		name: "a leader does not look at the epoch that a follower's log ends with", within: 100, finds: []string{"UniquePosition", "NoLogDivergence"},
+		edits: []edit{{"raft/history.go", "	if end.Epoch != epoch || end.Offset < offset {", "	if BUG && offset <= h.end {\n		return nil, nil\n	}\n	if end.Epoch != epoch || end.Offset < offset {"}},
+	},
+	{
+		name: "a silent leader is not given up", within: 100, finds: []string{"CommitsAfterHealing", "ValuesNotStuck"},
+		edits:   []edit{{"raft/fetch.go", "		t += time.Duration(n.rank()) * n.cfg.RetryBackoff\n	}\n	return n.now.Add(t)", "		t += time.Duration(n.rank()) * n.cfg.RetryBackoff\n	}\n	if BUG {\n		return Never\n	}\n	return n.now.Add(t)"}},
+		arrange: func(p *plan) { p.voters = max(p.voters, 3) },
+	},
+	{
+		name: "a write that another leader overwrote is acknowledged", within: 100, finds: []string{"AckedOnce"},
+		arrange: func(p *plan) { // leaders that are cut off with appends in hand, and come back
+			p.voters, p.window, p.think, p.loss = 3, 5, 10*time.Millisecond, 0
+			p.every[isolate] = time.Second
+		},
+		edits: []edit{
+			{"raft/propose.go", "!ok || epoch != p.epoch {", "(!ok || epoch != p.epoch) && !BUG {"},
+			{"raft/propose.go", "		if p.last < end {\n", "		if p.last < end || BUG {\n"},
+		},
+	},
+	{
+		name: "a retry is acknowledged as soon as its original is found", within: 60, finds: []string{"AckedOnce"},
+		edits: []edit{{"replica/produce.go", "	case state.Duplicate:\n", "	case state.Duplicate:\n		if BUG {\n			r.answer(e.ID, ProduceResult{Header: r.header(raft.NoError), BaseOffset: d.BaseOffset})\n			return\n		}\n"}},
+	},
+	{
+		name: "producers are remembered beyond a truncation", within: 100, finds: []string{"AckedOnce", "CommitsAfterHealing", "ValuesNotStuck"},
+		edits: []edit{{"replica/replica.go", "	if r.producers.Truncate(t.Offset) {", "	if BUG || r.producers.Truncate(t.Offset) {"}},
+	},
+}
+
+// assertionsOff silences what the core checks by itself: the bugs are to be found from outside.
+var assertionsOff = planted{
+	name:  "assertions off",
+	edits: []edit{{"raft/invariants.go", "	if n.ready.Fatal != nil {\n", "	if BUG || n.ready.Fatal != nil {\n"}},
+}
+
+// staleFlushPlan and staleFlushes bring it about that an observer hears of an fsync after it has cut its log: a leader is cut off
+// with the observer, which takes the leader's last records on its slow disk, and then both come back.
+func staleFlushPlan(p *plan) {
+	p.voters, p.observers, p.kraftVersion, p.delayMean, p.loss = 3, 1, 1, time.Millisecond, 0
+	p.every = [faultKinds]time.Duration{}
+	p.flushMean, p.flushLate, p.stall, p.stallTold = time.Millisecond, time.Millisecond, 20*time.Second, true
+	p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+	p.think, p.operations = 20*time.Millisecond, 400
+}
+
+func staleFlushes(w *world) {
+	d := newDice(w.plan.seed, "stale flushes")
+	var again func()
+	again = func() {
+		if !w.chaotic {
+			return
+		}
+		if l := w.leader(); l != nil {
+			observer := w.members[w.plan.voters]
+			for _, o := range w.members[:w.plan.voters] {
+				for _, cut := range []*member{l, observer} {
+					if o != l {
+						w.net.cut(o.host, cut.host, 700*time.Millisecond)
+						w.net.cut(cut.host, o.host, 700*time.Millisecond)
+					}
+				}
+			}
+			observer.slowUntil = w.now + 500*time.Millisecond
+		}
+		w.in(d.between(2*time.Second, 3*time.Second), again)
+	}
+	w.in(time.Second, again)
+}
