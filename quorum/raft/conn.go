@@ -14,6 +14,7 @@ type conn struct {
 	timeout     Instant     // of the request in flight
 	notBefore   Instant     // backing off
 	failures    int         // in a row
+	barren      int         // fetches of this role that were answered and told nothing
 }
 
 // backoffSteps bounds how often the back-off of a failing destination doubles: with Kafka's 20 ms it ends at 200 ms, and a

@@ -53,6 +53,7 @@
 //
 // testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn are public bug reports
 // retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
-// check_quorum_observers, observer_discovery, barrier, update_voter_mb04, reserve, shutdown, the handoff_… family,
-// writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
+// check_quorum_observers, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, reserve, shutdown, the
+// handoff_… family, writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts,
+// leader_lost_by_turns.
 package raft

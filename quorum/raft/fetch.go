@@ -100,6 +100,9 @@ func (n *Node) leadersTurn() bool {
 	})
 }
 
+// failureWeight is how many answers that tell nothing a failure is worth: it may take a whole request timeout.
+const failureWeight = 4
+
 // fetchTarget is the leader, if it is known and it is its turn, else a bootstrap server: any replica tells who leads.
 func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
 	if n.role == Follower && n.leadersTurn() {
@@ -117,14 +120,15 @@ func (n *Node) fetchTarget() (*conn, Endpoint, bool) {
 	if len(servers) == 0 {
 		return nil, Endpoint{}, false
 	}
-	// The one that failed least: while some machines are gone, chance alone may choose them many times in a row.
+	// The one that failed least: while some machines are gone, chance alone may choose them many times in a row. But one
+	// that answers and knows no leader, since it is cut off itself, is not asked for ever: others may be back.
 	first, failures := n.cfg.Rand.IntN(len(servers)), 0
 	leader, _ := Find(n.leaderEndpoints, n.cfg.Listener)
 	var best *Destination
 	for i := range servers {
 		s := &servers[(first+i)%len(servers)]
 		c := n.conn(s.ID)
-		failed := c.failures
+		failed := failureWeight*c.failures + c.barren
 		if s.Host == leader.Host && s.Port == leader.Port {
 			failed += n.fetch.misses // under its other name
 		}
@@ -194,6 +198,7 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 		if n.role != role || n.state.Epoch != epoch || n.ready.Fatal != nil {
 			return // it brought news
 		}
+		c.barren++
 		if r.Error == NotLeaderOrFollower && role == Follower && c.id == leader && r.Epoch == epoch {
 			// Our leader serves this epoch no more. We stop trusting it, and do not run after it.
 			n.follower.hasFetched = false
@@ -207,11 +212,13 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 		return // a bootstrap server turned out to be the leader: the next Fetch goes to it under its own id
 	}
 	if n.role != Follower {
+		c.barren++
 		n.fetchMissed(true)
 		return
 	}
 	switch {
 	case r.Error != NoError:
+		c.barren++
 		n.backOff(c)
 		n.fetchMissed(true)
 		return
