@@ -167,7 +167,7 @@ func TestFlushToldAfterATruncation(t *testing.T) {
 		p := draw(1400 + seed)
 		staleFlushPlan(&p)
 		w := newWorld(p, &plant{script: staleFlushes}, nil)
-		w.run()
+		_ = w.run()
 		w.holds(t)
 		seen += w.counts.marks[flushedTooLate]
 	}
