@@ -102,7 +102,7 @@ func (l *leaderState) voter(k ReplicaKey) *progress {
 }
 
 // replica finds or starts the progress of a fetching replica; nil for a reader without an id.
-func (l *leaderState) replica(k ReplicaKey) (p *progress, voter bool) {
+func (l *leaderState) replica(n *Node, k ReplicaKey) (p *progress, voter bool) {
 	if p := l.voter(k); p != nil {
 		return p, true
 	}
@@ -111,6 +111,8 @@ func (l *leaderState) replica(k ReplicaKey) (p *progress, voter bool) {
 	}
 	i := slices.IndexFunc(l.observers, func(p progress) bool { return p.key == k })
 	if i < 0 {
+		// One that comes with a new directory at each restart would fill the books with its own ghosts.
+		l.observers = slices.DeleteFunc(l.observers, func(p progress) bool { return p.key.ID == k.ID && n.now >= p.lastFetch.Add(n.cfg.FetchTimeout) })
 		l.observers = append(l.observers, newProgress(k))
 		i = len(l.observers) - 1
 	}
@@ -229,7 +231,7 @@ func (n *Node) onFetch(id RequestID, from ConnID, r FetchRequest) {
 		return
 	}
 	f := parkedFetch{id: id, conn: from, replica: r.Replica, offset: r.Offset, maxBytes: r.MaxBytes, deadline: n.now.Add(r.MaxWait)}
-	p, voter := l.replica(r.Replica)
+	p, voter := l.replica(n, r.Replica)
 	wanted := false
 	if p != nil {
 		l.booked(n, p, r, from)

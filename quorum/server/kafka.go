@@ -153,8 +153,9 @@ func (s *server) peerFetch(in *transport.Inbound, r *wire.Request, f raft.FetchR
 	})
 }
 
-// tooManyObservers reports whether an observer is over the bound: a new one when the places are taken. Two that came at
-// once may both have been let in, as the view is a moment old; then the order of the view decides, so that one stays.
+// tooManyObservers reports whether an observer is over the bound: a new one when the places are taken by others that still
+// fetch. Two that came at once may both have been let in, as the view is a moment old; then the order of the view decides,
+// so that one stays.
 func (s *server) tooManyObservers(v *view, key raft.ReplicaKey) bool {
 	if v.Voters.Contains(key) {
 		return false
@@ -164,7 +165,7 @@ func (s *server) tooManyObservers(v *view, key raft.ReplicaKey) bool {
 		if p.Key == key {
 			break
 		}
-		if !v.Voters.Contains(p.Key) {
+		if !v.Voters.Contains(p.Key) && p.LastFetch.Add(forgetAfter) > v.now {
 			observers++
 		}
 	}
