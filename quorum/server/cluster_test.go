@@ -49,6 +49,8 @@ type testMember struct {
 	extra     string            // lines of configuration
 	fs        vfs.FS
 
+	beforeListening, beforeDialing func(address string) // called each time, if set
+
 	held    []net.Listener // bound at birth so that nobody else takes the port; handed out at the first start
 	cancel  context.CancelFunc
 	kill    chan struct{}
@@ -169,6 +171,9 @@ func (c *cluster) start(m *testMember) {
 		FS:     m.fs,
 		Log:    slog.New(slog.NewTextHandler(out, nil)),
 		Listen: func(ctx context.Context, network, address string) (net.Listener, error) {
+			if m.beforeListening != nil {
+				m.beforeListening(address)
+			}
 			for _, l := range held {
 				if l.Addr().String() == address {
 					return l, nil
@@ -176,7 +181,12 @@ func (c *cluster) start(m *testMember) {
 			}
 			return new(net.ListenConfig).Listen(ctx, network, address)
 		},
-		Dial: c.dial,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if m.beforeDialing != nil {
+				m.beforeDialing(address)
+			}
+			return c.dial(ctx, network, address)
+		},
 		Kill: m.kill,
 	}
 	go func() {

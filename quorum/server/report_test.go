@@ -1,0 +1,153 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// PR-24: a voter that takes every connection and reads nothing starves nobody: the others lead, follow and commit as before.
+func TestPR24SilentPeerStarvesNobody(t *testing.T) {
+	hole, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var taken []net.Conn
+	var swallowed atomic.Int32
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for {
+			conn, err := hole.Accept()
+			if err != nil {
+				return
+			}
+			taken = append(taken, conn)
+			swallowed.Add(1)
+		}
+	})
+	var silent atomic.Pointer[string] // address
+	c := &cluster{t: t, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if s := silent.Load(); s != nil && *s == address {
+			address = hole.Addr().String()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	t.Cleanup(func() {
+		hole.Close()
+		taking.Wait()
+		for _, conn := range taken {
+			conn.Close()
+		}
+	})
+	c.form(3, 0)
+	leader := c.leader()
+	before := c.status(leader)
+	m := c.members[0]
+	if m == leader {
+		m = c.members[1]
+	}
+	silent.Store(new(m.listeners[config.Controller]))
+	c.killMember(m)
+	l := c.load(2)
+	c.appendsGoOn()
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); { // longer than any timeout, check-quorum's too
+		c.appendsGoOn()
+	}
+	gap := l.end()
+	if s := c.status(leader); s.Role != "Leader" || s.Epoch != before.Epoch {
+		t.Errorf("%s of epoch %d, was Leader of %d", s.Role, s.Epoch, before.Epoch)
+	}
+	if swallowed.Load() == 0 {
+		t.Error("nobody spoke to the silent voter: the test shows nothing")
+	}
+	if gap > time.Second {
+		t.Errorf("longest gap without an acknowledged append is %v: somebody waited for the silent voter", gap)
+	}
+}
+
+// PR-33: a panic in any goroutine of a member ends its process: nobody recovers, so there is never a live port with a dead loop
+// behind it. The member runs in a process of its own, on a disk that panics.
+func TestPR33PanicEndsTheProcess(t *testing.T) {
+	const variable = "QUORUM_TEST_PANIC"
+	if where := os.Getenv(variable); where != "" {
+		panics(t, where)
+		return
+	}
+	for _, where := range []string{".log write", ".log sync", "quorum-state.tmp write"} {
+		t.Run(where, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			member := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPR33PanicEndsTheProcess$", "-test.timeout=50s")
+			member.Env = append(os.Environ(), variable+"="+where)
+			var said bytes.Buffer
+			member.Stdout, member.Stderr = &said, &said
+			err := member.Run()
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if !ok || exit.ExitCode() != 2 || !strings.Contains(said.String(), "panic: the disk of a test") {
+				t.Errorf("ended with %v:\n%s", err, said.String())
+			}
+		})
+	}
+}
+
+// panics runs a member until its disk panics, as an append or a vote makes it do.
+func panics(t *testing.T, where string) {
+	name, op, _ := strings.Cut(where, " ")
+	var armed atomic.Bool
+	c := newCluster(t, 1, 0)
+	m := c.leader()
+	c.killMember(m)
+	m.fs = vfs.WithFaults(vfs.OS, func(call vfs.Call) error {
+		if armed.Load() && strings.HasSuffix(call.Path, name) && (op == "write") == (call.Op == vfs.OpWrite) && (op == "sync") == (call.Op == vfs.OpSync) {
+			panic("the disk of a test")
+		}
+		return nil
+	})
+	armed.Store(strings.HasPrefix(name, "quorum-state"))
+	c.start(m)
+	c.leader()
+	armed.Store(true)
+	_, _ = c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
+	t.Errorf("goes on after a panic at %s", where)
+}
+
+// PR-35: a member asks nobody for anything before others can reach it: it would win and then be refused.
+func TestPR35ListensBeforeItAsks(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	m := c.leader()
+	c.killMember(m) // the one with the longest log
+	held := make(chan struct{})
+	var listening, early atomic.Int32
+	m.beforeListening = func(address string) {
+		if address == m.listeners[config.Controller] {
+			<-held
+		}
+		listening.Add(1)
+	}
+	m.beforeDialing = func(string) {
+		if int(listening.Load()) < len(m.listeners) {
+			early.Add(1)
+		}
+	}
+	c.start(m)
+	time.Sleep(500 * time.Millisecond) // for what must not happen
+	if early.Load() > 0 || c.status(m) != nil {
+		t.Errorf("%d connections were made, status is served %v, before its listener was there", early.Load(), c.status(m) != nil)
+	}
+	close(held)
+	c.leader()
+	if early.Load() > 0 {
+		t.Errorf("%d connections were made before its listeners were there", early.Load())
+	}
+}
