@@ -26,7 +26,8 @@ type driver struct {
 	sends   []raft.Send
 	flush   *Flush
 	dropped []error
-	hold    bool // flushes wait for release
+	hold    bool          // flushes wait for release
+	wall    time.Duration // how wrong the wall clock is
 }
 
 var self = raft.ReplicaKey{ID: 0, DirectoryID: raft.UUID{0: 0x10}}
@@ -64,7 +65,7 @@ func (d *driver) open() {
 		},
 		Producers:      state.Options{MaxProducers: 100, Expiration: time.Hour},
 		MaxParkedReads: 10,
-		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000) },
+		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.wall) },
 	}, d.now)
 	if err != nil {
 		d.t.Fatal(err)
