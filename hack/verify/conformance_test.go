@@ -14,6 +14,9 @@ import (
 var conformanceIDs = slices.Concat(
 	ids("C-%03d", 1, 23, 30, 56, 60, 78, 80, 104, 110, 125, 130, 143, 150, 166, 170, 177, 180, 201, 210, 216, 220, 225, 230, 248, 250, 253),
 	ids("B-%02d", 1, 70),
+	ids("PR-%02d", 1, 37),
+	ids("MB-%02d", 1, 2, 5, 5, 8, 12, 14, 16),
+	[]string{"SC-01"},
 )
 
 // ids numbers from the first to the second of each pair of bounds.
