@@ -36,6 +36,16 @@ func (c *cluster) equal(v view, least int) {
 		}
 		return ""
 	})
+	for _, m := range c.members {
+		select {
+		case <-m.process.done:
+			c.t.Errorf("member %d (%s) has ended by itself", m.id, m.kind)
+		default:
+		}
+		if m.kind == ours && strings.Contains(m.process.text(), "level=ERROR") {
+			c.t.Errorf("member %d has logged an error:\n%s", m.id, m.process.text())
+		}
+	}
 	if len(log) < least {
 		c.t.Errorf("only %d bytes were compared, want at least %d", len(log), least)
 	}
@@ -51,8 +61,8 @@ func (c *cluster) equal(v view, least int) {
 		}
 		from += at
 	}
-	c.t.Logf("interop: %s records=%d bytes=%d equal=%d/%d elections=%d acknowledged=%d gaps=[%s]", c.t.Name(), v.highWatermark, len(log),
-		len(c.members), len(c.members), c.elections, len(c.acknowledged), strings.Join(c.gaps, ", "))
+	c.t.Logf("interop: %s records=%d bytes=%d equal=%d/%d epochs=%d acknowledged=%d gaps=[%s]", c.t.Name(), v.highWatermark, len(log),
+		len(c.members), len(c.members), v.epoch, len(c.acknowledged), strings.Join(c.gaps, ", "))
 }
 
 // committedBytes returns the batches of a log that end below the high watermark, and where they end. Whoever writes it

@@ -29,6 +29,7 @@ func TestOursObservesRealControllers(t *testing.T) {
 			c.describedAlike()
 			for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 				c.lose(signal)
+				c.restart(m)
 				c.advance(1000)
 			}
 			c.followed(m)

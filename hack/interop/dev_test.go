@@ -84,6 +84,15 @@ func TestKafkaMetadataQuorumDescribesAQuorumOfOurs(t *testing.T) {
 	}
 }
 
+func TestKafkaFeaturesDescribesAQuorumOfOurs(t *testing.T) {
+	tool := kafka(t, "org.apache.kafka.tools.FeatureCommand")
+	out := tool.output(t, "--bootstrap-controller", startDev(t).controller, "describe")
+	want := regexp.MustCompile(`(?m)^Feature: kraft.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+FinalizedVersionLevel: 1\s+Epoch: \d+\s*$`)
+	if !want.MatchString(out) {
+		t.Errorf("kafka-features describe has no line %s:\n%s", want, out)
+	}
+}
+
 func TestKcatWritesAndReads(t *testing.T) {
 	kcat, err := exec.LookPath("kcat")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -53,7 +54,6 @@ type cluster struct {
 	members []*member
 	epoch   int32 // the newest seen
 
-	elections    int
 	gaps         []string
 	acknowledged []string // what a leader said was committed
 }
@@ -79,9 +79,9 @@ func (m *member) health() string     { return m.address + ":8080" }
 // newCluster formats voters 1, 2, … of these kinds.
 func newCluster(t *testing.T, dynamic bool, voters ...kind) *cluster {
 	t.Helper()
-	c := &cluster{t: t, id: performanceClusterID, topic: performanceTest, dynamic: dynamic}
-	if slices.Contains(voters, controller) {
-		c.id, c.topic = newUUID(), clusterMetadata
+	c := &cluster{t: t, id: newUUID(), topic: clusterMetadata, dynamic: dynamic}
+	if slices.Contains(voters, raftServer) {
+		c.id, c.topic = performanceClusterID, performanceTest
 	}
 	for i, k := range voters {
 		c.members = append(c.members, c.member(i+1, k, false))
@@ -112,6 +112,7 @@ func (c *cluster) join(id int, k kind, observerOnly bool) *member {
 		how = []string{"--no-initial-controllers"}
 	}
 	c.format(m, how...)
+	m.directory = c.directoryID(m)
 	return m
 }
 
@@ -131,6 +132,7 @@ func (c *cluster) configure(m *member) {
 	}
 	lines := []string{
 		fmt.Sprintf("node.id=%d", m.id),
+		"process.roles=controller",
 		"controller.listener.names=CONTROLLER",
 		"listener.security.protocol.map=CONTROLLER:PLAINTEXT",
 		"log.dirs=" + m.dir,
@@ -147,7 +149,7 @@ func (c *cluster) configure(m *member) {
 		lines = append(lines, "listeners=CONTROLLER://"+m.controller())
 	}
 	if m.kind == controller {
-		lines = append(lines, "process.roles=controller", "metadata.max.idle.interval.ms=20")
+		lines = append(lines, "metadata.max.idle.interval.ms=20")
 	} else {
 		lines = append(lines, "topic.name="+c.topic.name, "topic.id="+c.topic.id) // Kafka's raft server passes over them
 	}
@@ -168,6 +170,23 @@ func (c *cluster) format(m *member, how ...string) {
 	}
 }
 
+// directoryID is what meta.properties says, which is Kafka's file in ours, too.
+func (c *cluster) directoryID(m *member) string {
+	c.t.Helper()
+	name := filepath.Join(m.dir, "meta.properties")
+	meta, err := os.ReadFile(name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(meta)) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "directory.id="); ok {
+			return id
+		}
+	}
+	c.t.Fatalf("no directory.id in %s:\n%s", name, meta)
+	return ""
+}
+
 func (c *cluster) start(members ...*member) {
 	c.t.Helper()
 	for _, m := range members {
@@ -182,6 +201,14 @@ func (c *cluster) start(members ...*member) {
 			m.process = kafka(c.t, "kafka.Kafka").start(c.t, name, m.config)
 		}
 	}
+}
+
+// restart kills the member, which does not lead, and starts it again.
+func (c *cluster) restart(m *member) {
+	c.t.Helper()
+	m.process.send(syscall.SIGKILL)
+	<-m.process.done
+	c.start(m)
 }
 
 func (c *cluster) get(id int) *member {
@@ -355,7 +382,6 @@ func (c *cluster) lose(signal syscall.Signal) view {
 	gap := time.Since(began)
 	m.process = nil
 	<-down.done
-	c.elections += int(v.epoch - lost.epoch)
 	c.gaps = append(c.gaps, fmt.Sprintf("%s %s→%d %dms", map[syscall.Signal]string{syscall.SIGKILL: "kill", syscall.SIGTERM: "stop"}[signal],
 		m.kind, v.leader, gap.Milliseconds()))
 	c.start(m)
@@ -406,7 +432,6 @@ func (c *cluster) handOff(from *member, k kind) {
 	if err := json.Unmarshal([]byte(out), &h); err != nil {
 		c.t.Fatalf("%v in %s", err, out)
 	}
-	c.elections += int(h.ToEpoch - h.FromEpoch)
 	c.gaps = append(c.gaps, fmt.Sprintf("hand off %s→%d %dms", from.kind, h.To, h.WriteGap.Std().Milliseconds()))
 }
 

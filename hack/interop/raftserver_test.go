@@ -51,6 +51,7 @@ func TestOursObservesKafkasRaftServers(t *testing.T) {
 			c.advance(2000)
 			for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 				c.lose(signal)
+				c.restart(m)
 				c.advance(2000)
 			}
 			c.followed(m)
