@@ -82,7 +82,7 @@ func testHandoffs(t *testing.T, voters, rounds int, stop bool) {
 	w.holds(t)
 }
 
-var flagHandoffs = flag.Int("handoffs", 100, "how many quorums of each size hand over")
+var flagHandoffs = flag.Int("handoffs", 50, "how many quorums of each size hand over")
 
 // TestHandoffStatistics lets many quorums of 3, 5 and 7 voters hand over once each, under load, on links of 1 ms. From
 // EndQuorumEpoch to the new leader it must take as long with 7 voters as with 3. (Kafka: 6 ms with 3, and 69 to 258 ms,

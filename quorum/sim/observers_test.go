@@ -14,7 +14,7 @@ import (
 // TestObserversCostNoLatency commits the same appends with no observer and with a hundred: in the world's time each takes
 // as long. (What a hundred observers cost in processor time is for the benchmarks.)
 func TestObserversCostNoLatency(t *testing.T) {
-	seeds := uint64(3)
+	seeds := uint64(2)
 	if testing.Short() {
 		seeds = 1
 	}
@@ -47,7 +47,7 @@ func commitLatencies(t *testing.T, seed uint64, observers int) []time.Duration {
 		t.Fatalf("seed %d: no leader that all follow after 5s: %s", seed, w.situation())
 	}
 	var took []time.Duration
-	for i := range 100 {
+	for i := range 50 {
 		w.until(5*time.Second + time.Duration(i)*100*time.Millisecond + d.between(0, 50*time.Millisecond))
 		from, end := w.now, leader.disk.log.end
 		raw, err := record.NewBuilder(0, record.None).Append(0, []byte("key"), []byte(fmt.Sprint("value ", i))).Build(0, 0)
