@@ -55,8 +55,8 @@ func (w *world) setsInForce() []raft.VoterSet {
 	return slices.DeleteFunc(sets, func(s raft.VoterSet) bool { return len(s) == 0 })
 }
 
-// member is who a voter's entry names, nil if that disk is lost.
-func (w *world) member(v raft.Voter) *member {
+// holder is the member that a voter's entry names, nil if that disk is lost.
+func (w *world) holder(v raft.Voter) *member {
 	for _, m := range w.members {
 		if is(v, m.key) {
 			return m
@@ -67,7 +67,7 @@ func (w *world) member(v raft.Voter) *member {
 
 // logOf is what a voter holds, or held when it lost its disk.
 func (w *world) logOf(v raft.Voter) *shadow {
-	if m := w.member(v); m != nil {
+	if m := w.holder(v); m != nil {
 		return &m.disk.log
 	}
 	for i := range w.graves {
@@ -83,7 +83,7 @@ func (w *world) majority(chosen func(*member) bool) bool {
 	for _, set := range w.setsInForce() {
 		n := 0
 		for _, v := range set {
-			if m := w.member(v); m != nil && chosen(m) {
+			if m := w.holder(v); m != nil && chosen(m) {
 				n++
 			}
 		}
