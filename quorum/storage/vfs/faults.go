@@ -150,6 +150,8 @@ func (f *faulty) Lock(name string) (io.Closer, error) {
 	return f.fsys.Lock(name)
 }
 
+func (f *faulty) Locked(name string) (bool, error) { return f.fsys.Locked(name) }
+
 func (f *faulty) FreeSpace(dir string) (int64, error) {
 	if err := f.ask(Call{Op: OpFreeSpace, Path: dir}); err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -378,6 +379,17 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 		delete(m.locked, f.n)
 		return nil
 	}), nil
+}
+
+// Locked implements FS.
+func (m *Mem) Locked(name string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return m.locked[n], err
 }
 
 func (m *Mem) openOrCreate(name string) (*memFile, error) {

@@ -127,6 +127,14 @@ func (m *mount) Lock(name string) (io.Closer, error) {
 	return m.fsys.Lock(p)
 }
 
+func (m *mount) Locked(name string) (bool, error) {
+	p, _, err := m.resolve("lock", name)
+	if err != nil {
+		return false, err
+	}
+	return m.fsys.Locked(p)
+}
+
 func (m *mount) FreeSpace(dir string) (int64, error) {
 	p, _, err := m.resolve("statfs", dir)
 	if err != nil {

@@ -1,7 +1,9 @@
 package vfs
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -79,6 +81,18 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+func (osFS) Locked(name string) (bool, error) {
+	f, err := os.Open(filepath.Clean(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return isLocked(f)
 }
 
 func (osFS) FreeSpace(dir string) (int64, error) { return freeSpace(dir) }

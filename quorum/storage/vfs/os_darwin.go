@@ -16,6 +16,15 @@ func lockFile(f *os.File) error {
 	return err
 }
 
+// isLocked tries a shared lock, which a moment's start of a member may meet, and which it then waits for.
+func isLocked(f *os.File) (bool, error) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
 func freeSpace(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

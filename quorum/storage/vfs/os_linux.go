@@ -8,8 +8,11 @@ import (
 	"syscall"
 )
 
-// fOFDSetLock is F_OFD_SETLK of fcntl(2), which package syscall does not name.
-const fOFDSetLock = 37
+// F_OFD_GETLK and F_OFD_SETLK of fcntl(2), which package syscall does not name.
+const (
+	fOFDGetLock = 36
+	fOFDSetLock = 37
+)
 
 // lockFile takes an open file description lock. Java's FileChannel.lock is a POSIX record lock, which conflicts with it:
 // a Kafka process and ours exclude each other. Unlike a POSIX lock it also excludes a second holder in this process.
@@ -19,6 +22,13 @@ func lockFile(f *os.File) error {
 		return ErrLocked
 	}
 	return err
+}
+
+// isLocked asks who stands in the way of a lock, without taking it.
+func isLocked(f *os.File) (bool, error) {
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
+	err := syscall.FcntlFlock(f.Fd(), fOFDGetLock, &lock)
+	return lock.Type != syscall.F_UNLCK, err
 }
 
 func freeSpace(dir string) (int64, error) {

@@ -54,6 +54,8 @@ type FS interface {
 	// Lock takes an exclusive advisory lock on a file, made if need be. It fails with ErrLocked at once if another
 	// holder has it; the lock ends with Close, or with the process.
 	Lock(name string) (io.Closer, error)
+	// Locked reports whether somebody holds that lock. It takes nothing and makes no file.
+	Locked(name string) (bool, error)
 	// FreeSpace is the number of bytes that may still be written below dir.
 	FreeSpace(dir string) (int64, error)
 }

@@ -104,12 +104,24 @@ func TestFileSystemsBehaveAlike(t *testing.T) {
 			if err := fsys.Remove(path.Join(dir, "a")); !errors.Is(err, syscall.ENOTEMPTY) {
 				t.Errorf("remove a directory with files: %v", err)
 			}
+			held := func(want bool) {
+				t.Helper()
+				if locked, err := fsys.Locked(path.Join(dir, ".lock")); locked != want || err != nil {
+					t.Errorf("locked %v, %v, want %v", locked, err, want)
+				}
+			}
+			held(false)
+			if there, err := vfs.Exists(fsys, path.Join(dir, ".lock")); there || err != nil {
+				t.Errorf("asking for a lock made its file: %v, %v", there, err)
+			}
 			lock, err := fsys.Lock(path.Join(dir, ".lock"))
 			check(err)
+			held(true)
 			if _, err := fsys.Lock(path.Join(dir, ".lock")); !errors.Is(err, vfs.ErrLocked) {
 				t.Errorf("second lock: %v", err)
 			}
 			check(lock.Close())
+			held(false)
 			lock, err = fsys.Lock(path.Join(dir, ".lock"))
 			check(err)
 			check(lock.Close())
