@@ -67,7 +67,7 @@ func (l *Log) writeCommitted() error {
 	if p.Offset <= wrote {
 		return nil
 	}
-	if err := vfs.WriteFileAtomic(l.fs, path.Join(l.dir, committedFile), encodeEpochs([]raft.OffsetAndEpoch{p})); err != nil {
+	if err := vfs.WriteFileAtomic(l.fs, path.Join(l.dir, committedFile), encodeCommitted(p)); err != nil {
 		return l.fail(err)
 	}
 	l.mu.Lock()

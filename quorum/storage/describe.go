@@ -85,6 +85,12 @@ func describeText(w io.Writer, fsys vfs.FS, name, base string) error {
 			return err
 		}
 		fmt.Fprintf(w, "  topicId: %s\n", id)
+	case committedFile:
+		p, err := decodeCommitted(b)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "  epoch: %d offset: %d\n", p.Epoch, p.Offset)
 	default:
 		entries, err := decodeEpochs(b)
 		if err != nil {

@@ -22,6 +22,11 @@
 //
 // After an fsync error nothing is tried again: every later call fails with the same Fault.
 //
+// # Checksums
+//
+// quorum-state, meta.properties and committed hold what nothing else tells. Ours carry a CRC-32C, where Kafka does not
+// look: an extra field, a comment. Damage in any other file contradicts its own checksums, its name, or another file.
+//
 // # Concurrency
 //
 // One goroutine owns a Dir and calls everything. Others may call Flush, WriteCommitted, and the reading methods of Log

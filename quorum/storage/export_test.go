@@ -3,6 +3,7 @@ package storage
 // The codecs of the small files, for tests that compare bytes with Kafka's.
 var (
 	EncodeQuorumState = encodeQuorumState
+	PlainQuorumState  = plainQuorumState
 	DecodeQuorumState = decodeQuorumState
 	EncodeEpochs      = encodeEpochs
 	DecodeEpochs      = decodeEpochs

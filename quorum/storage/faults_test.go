@@ -537,3 +537,33 @@ func TestUnknownControlRecordStopsTheStart(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAChangedDigitIsRefused: of epoch, vote, identity and what is committed nothing else tells, so they have a checksum.
+func TestAChangedDigitIsRefused(t *testing.T) {
+	for _, tt := range []struct{ name, from, to string }{
+		{logDir + "/quorum-state", `"leaderEpoch":9`, `"leaderEpoch":8`},
+		{logDir + "/quorum-state", `"votedId":2`, `"votedId":3`},
+		{dataDir + "/meta.properties", "node.id=1", "node.id=3"},
+		{dataDir + "/meta.properties", "cluster.id=clusterA", "cluster.id=clusterC"},
+		{logDir + "/committed", "1 10", "1 18"},
+		{logDir + "/committed", "1 10", "1 11"},
+	} {
+		fsys := formatted(t)
+		d := open(t, fsys, opts)
+		if err := d.WriteElectionState(raft.ElectionState{Epoch: 9, Leader: raft.None, Voted: raft.ReplicaKey{ID: 2, DirectoryID: dir1}}, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, d, batch(0, 1, 20))
+		mustFlush(t, d)
+		d.MarkCommitted(0, 10)
+		mustClose(t, d)
+		text := readFile(t, fsys, tt.name)
+		if !strings.Contains(text, tt.from) {
+			t.Fatalf("%s: %q lacks %q", tt.name, text, tt.from)
+		}
+		writeFile(t, fsys, tt.name, strings.Replace(text, tt.from, tt.to, 1))
+		if _, err := storage.Open(fsys, dataDir, storage.Options{NodeID: raft.None}); !storage.IsToken(err, storage.StateFileCorrupt) || !strings.Contains(err.Error(), tt.name) {
+			t.Errorf("%s instead of %s: %v", tt.to, tt.from, err)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 
 func TestFormatWritesWhatKafkaReads(t *testing.T) {
 	fsys := formatted(t)
-	if got, want := readFile(t, fsys, dataDir+"/meta.properties"), "#\nnode.id=1\ndirectory.id=ABEiM0RVZneImaq7zN3u_w\nversion=1\ncluster.id=clusterA\n"; got != want {
+	if got, want := readFile(t, fsys, dataDir+"/meta.properties"), "#crc32c 12e34d0a\nnode.id=1\ndirectory.id=ABEiM0RVZneImaq7zN3u_w\nversion=1\ncluster.id=clusterA\n"; got != want {
 		t.Errorf("meta.properties: %q, want %q", got, want)
 	}
 	names, err := fsys.List(logDir)

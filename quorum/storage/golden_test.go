@@ -179,7 +179,7 @@ func TestKafkasFilesAreWrittenAgainByteForByte(t *testing.T) {
 			if bytes.Contains(want, []byte(`"data_version":0`)) {
 				version, voters = 0, raft.VoterSet{{Key: raft.ReplicaKey{ID: 1}}, {Key: raft.ReplicaKey{ID: 2}}, {Key: raft.ReplicaKey{ID: 3}}}
 			}
-			got = storage.EncodeQuorumState(s, version, voters)
+			got = storage.PlainQuorumState(s, version, voters)
 		case "leader-epoch-checkpoint":
 			var entries []raft.OffsetAndEpoch
 			entries, err = storage.DecodeEpochs(want)
@@ -191,8 +191,8 @@ func TestKafkasFilesAreWrittenAgainByteForByte(t *testing.T) {
 		case "meta.properties":
 			var m storage.Meta
 			m, err = storage.DecodeMeta(want)
-			got = storage.EncodeMeta(m)
-			want = regexp.MustCompile(`(?m)^#.+\n`).ReplaceAll(want, nil) // the time of writing
+			comments := regexp.MustCompile(`(?m)^#.*\n`) // the time of writing, our checksum
+			got, want = comments.ReplaceAll(storage.EncodeMeta(m), nil), comments.ReplaceAll(want, nil)
 		case ".log", ".checkpoint":
 			got, err = rewrite(want)
 		default:

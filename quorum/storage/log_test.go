@@ -254,7 +254,7 @@ func TestMarkCommittedOncePerSecondAndOnlyWhatIsFlushed(t *testing.T) {
 	if err := d.WriteCommitted(); err != nil {
 		t.Fatal(err)
 	}
-	if got := readFile(t, fsys, logDir+"/committed"); got != "0\n1\n1 4\n" {
+	if got := readFile(t, fsys, logDir+"/committed"); got != "0\n1\n1 4\n#crc32c e39e4c7a\n" {
 		t.Errorf("committed holds %q, want what is flushed", got)
 	}
 	mustFlush(t, d)
@@ -265,7 +265,7 @@ func TestMarkCommittedOncePerSecondAndOnlyWhatIsFlushed(t *testing.T) {
 		t.Error("not due after a second")
 	}
 	mustClose(t, d)
-	if got := readFile(t, fsys, logDir+"/committed"); got != "0\n1\n1 8\n" {
+	if got := readFile(t, fsys, logDir+"/committed"); got != "0\n1\n1 8\n#crc32c 3000ee1e\n" {
 		t.Errorf("committed holds %q after a clean stop", got)
 	}
 }

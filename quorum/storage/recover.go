@@ -80,14 +80,9 @@ func (r *recoverer) readCommitted() error {
 	if err != nil {
 		return err
 	}
-	entries, err := decodeEpochs(b)
-	if err == nil && len(entries) != 1 {
-		err = fmt.Errorf("%d entries, want 1", len(entries))
-	}
-	if err != nil {
+	if r.safe, err = decodeCommitted(b); err != nil {
 		return fault(StateFileCorrupt, "%s: %v", name, err)
 	}
-	r.safe = entries[0]
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 
@@ -45,8 +46,26 @@ type voterV0 struct {
 	VoterID *raft.NodeID `json:"voterId"`
 }
 
+// Of what quorum-state, meta.properties and committed say nothing else tells, and a changed digit could make a member vote
+// twice, or be another. So ours end or begin with a CRC-32C, where Kafka does not look: an extra field, a comment. Files
+// without one are Kafka's.
+func checksum(b []byte) string {
+	return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+const (
+	stateSum = `,"crc32c":"`
+	textSum  = "#crc32c "
+)
+
 // encodeQuorumState writes version 1 if kraft.version is 1 or higher, else version 0, which knows no directory ids.
 func encodeQuorumState(s raft.ElectionState, kraftVersion int16, voters raft.VoterSet) []byte {
+	b := plainQuorumState(s, kraftVersion, voters)
+	return fmt.Append(b[:len(b)-1:len(b)-1], stateSum, checksum(b), `"}`)
+}
+
+// plainQuorumState is the file as Kafka writes it, without a checksum.
+func plainQuorumState(s raft.ElectionState, kraftVersion int16, voters raft.VoterSet) []byte {
 	var v any
 	if kraftVersion >= 1 {
 		v = quorumStateV1{&s.Leader, &s.Epoch, &s.Voted.ID, new(s.Voted.DirectoryID.String()), new(int16(1))}
@@ -75,6 +94,11 @@ func decodeQuorumState(b []byte) (raft.ElectionState, error) {
 		return raft.ElectionState{}, errors.New("no data_version")
 	}
 	var s raft.ElectionState
+	if i := bytes.LastIndex(b, []byte(stateSum)); i >= 0 {
+		if want := checksum(append(b[:i:i], '}')); string(b[i:]) != stateSum+want+`"}` {
+			return s, fmt.Errorf("it ends in %q, want crc32c %s", b[i:], want)
+		}
+	}
 	switch *version.Version {
 	case 0:
 		var v quorumStateV0
@@ -145,6 +169,29 @@ func decodeEpochs(b []byte) ([]raft.OffsetAndEpoch, error) {
 	return entries, nil
 }
 
+// encodeCommitted writes the file committed: one entry and its checksum.
+func encodeCommitted(p raft.OffsetAndEpoch) []byte {
+	b := encodeEpochs([]raft.OffsetAndEpoch{p})
+	return fmt.Append(b, textSum, checksum(b), "\n")
+}
+
+func decodeCommitted(b []byte) (raft.OffsetAndEpoch, error) {
+	if i := bytes.LastIndex(b, []byte(textSum)); i >= 0 {
+		if want := checksum(b[:i]); string(b[i:]) != textSum+want+"\n" {
+			return raft.OffsetAndEpoch{}, fmt.Errorf("it ends in %q, want crc32c %s", b[i:], want)
+		}
+		b = b[:i]
+	}
+	entries, err := decodeEpochs(b)
+	if err == nil && len(entries) != 1 {
+		err = fmt.Errorf("%d entries, want 1", len(entries))
+	}
+	if err != nil {
+		return raft.OffsetAndEpoch{}, err
+	}
+	return entries[0], nil
+}
+
 func encodePartition(topicID raft.UUID) []byte {
 	return []byte("version: 0\ntopic_id: " + topicID.String()) // no newline at the end, as Kafka has it
 }
@@ -166,14 +213,20 @@ func decodePartition(b []byte) (raft.UUID, error) {
 	return raft.ParseUUID(id)
 }
 
-// encodeMeta writes meta.properties in Kafka's order, without its time of writing.
+// encodeMeta writes meta.properties in Kafka's order; the checksum stands where Kafka has the time of writing.
 func encodeMeta(m Meta) []byte {
-	return fmt.Appendf(nil, "#\nnode.id=%d\ndirectory.id=%s\nversion=1\ncluster.id=%s\n", m.NodeID, m.DirectoryID, escape(m.ClusterID))
+	b := fmt.Appendf(nil, "node.id=%d\ndirectory.id=%s\nversion=1\ncluster.id=%s\n", m.NodeID, m.DirectoryID, escape(m.ClusterID))
+	return fmt.Appendf(nil, "%s%s\n%s", textSum, checksum(b), b)
 }
 
 // decodeMeta reads a Java properties file. A directory.id may be missing (Kafka before 3.7): it is zero then.
 func decodeMeta(b []byte) (Meta, error) {
 	m := Meta{NodeID: raft.None}
+	if first, rest, _ := bytes.Cut(b, []byte("\n")); bytes.HasPrefix(first, []byte(textSum)) {
+		if want := textSum + checksum(rest); string(first) != want {
+			return m, fmt.Errorf("it begins with %q, want %q; without that line nothing is compared", first, want)
+		}
+	}
 	seen := map[string]string{}
 	for line := range bytes.Lines(b) {
 		text := strings.TrimSpace(string(line))
