@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -39,9 +40,9 @@ const (
 
 // KindOf tells the kind of a file by the last part of its name.
 func KindOf(name string) Kind {
-	switch kind := Kind(name); kind {
-	case KindMeta, KindState, KindEpochs, KindPartition, KindCommitted:
-		return kind
+	switch name {
+	case metaFile, stateFile, epochFile, partitionFile, committedFile:
+		return Kind(name)
 	case lockFile:
 		return KindLock
 	case "bootstrap.checkpoint": // Kafka before 4.4 kept the first records of its metadata here
@@ -80,8 +81,8 @@ func content(name string) Kind {
 // Part is a stretch of a file with a meaning of its own: one batch, all of a small file, or bytes that mean nothing.
 type Part struct {
 	Position, Bytes int64
-	// Value is a record.Batch, valid only during the call; a Meta; a State; a raft.UUID, the topic id; or
-	// []raft.OffsetAndEpoch, of leader-epoch-checkpoint and committed. It is nil for bytes that mean nothing.
+	// Value is a record.Batch, valid only during the call; a Meta; a State; a raft.UUID, the topic id; []raft.OffsetAndEpoch,
+	// the epochs; or raft.OffsetAndEpoch, what is committed. It is nil for bytes that mean nothing.
 	Value any
 	// Err is what is wrong with it by itself or after what comes before it in the file. Value may be there all the same.
 	Err error
@@ -99,8 +100,9 @@ func Readable(name string) bool {
 	switch content(path.Base(name)) {
 	case KindLock, KindLeftover, KindKafka, KindUnknown:
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 // Inspect reads a file, whose kind its name tells, and hands all of it to visit, part by part, from its first byte to its
@@ -146,7 +148,7 @@ func Inspect(fsys vfs.FS, name string, visit func(Part) error) error {
 	}
 	p := Part{Bytes: int64(len(b))}
 	p.Value, p.Err = parseSmall(kind, b)
-	if unexpected, ok := errors.AsType[*unexpectedByte](p.Err); ok {
+	if unexpected, ok := errors.AsType[*unexpectedByteError](p.Err); ok {
 		p.Position = unexpected.position
 		p.Bytes -= p.Position
 	}
@@ -174,16 +176,19 @@ func parseSmall(kind Kind, b []byte) (any, error) {
 		return id, exact(b, encodePartition(id))
 	case KindProducers:
 		return nil, checkProducers(b)
+	case KindCommitted:
+		p, err := decodeCommitted(b)
+		if err != nil {
+			return nil, err
+		}
+		return p, exact(b, encodeCommitted(p))
 	default:
 		entries, err := decodeEpochs(b)
 		if err != nil {
 			return nil, err
 		}
-		if len(b) == 0 && kind == KindEpochs {
+		if len(b) == 0 {
 			return entries, nil
-		}
-		if kind == KindCommitted && len(entries) != 1 {
-			return entries, fmt.Errorf("%d entries, want 1", len(entries))
 		}
 		return entries, exact(b, encodeEpochs(entries))
 	}
@@ -210,18 +215,21 @@ func parseState(b []byte) (any, error) {
 		s.Voters = append(s.Voters, *v.VoterID)
 		voters = append(voters, raft.Voter{Key: raft.ReplicaKey{ID: *v.VoterID}})
 	}
+	if !bytes.Contains(b, []byte(stateSum)) {
+		return s, exact(b, plainQuorumState(election, s.Version, voters))
+	}
 	return s, exact(b, encodeQuorumState(election, s.Version, voters))
 }
 
-// unexpectedByte is the first difference between a small file and what would be written for its meaning: a reader may not
+// unexpectedByteError is the first difference between a small file and what would be written for its meaning: a reader may not
 // mind, but no writer made it so.
-type unexpectedByte struct {
+type unexpectedByteError struct {
 	position  int64
 	got, want string
 }
 
-func (e *unexpectedByte) Error() string {
-	return fmt.Sprintf("byte %d: %s, want %s: nobody writes it so", e.position, e.got, e.want)
+func (e *unexpectedByteError) Error() string {
+	return fmt.Sprintf("%s, want %s: nobody writes it so", e.got, e.want)
 }
 
 // exact compares a file with what would be written for it.
@@ -239,27 +247,40 @@ func exact(got, want []byte) error {
 		}
 		return fmt.Sprintf("%q", b[at:min(len(b), at+12)])
 	}
-	return &unexpectedByte{int64(at), show(got), show(want)}
+	return &unexpectedByteError{int64(at), show(got), show(want)}
 }
 
 // exactMeta allows what Kafka and we write: comments, then each key once, in any order.
 func exactMeta(b []byte) error {
-	var seen []string
+	var comments, keys []string
 	at := int64(0)
-	for line := range bytes.Lines(b) {
-		key, _, _ := strings.Cut(string(line), "=")
+	for line := range strings.Lines(string(b)) {
+		key, _, _ := strings.Cut(line, "=")
 		switch {
-		case line[len(line)-1] != '\n':
-			return &unexpectedByte{at + int64(len(line)), "the end", "a new line"}
-		case line[0] == '#' && len(seen) == 0:
-		case !slices.Contains([]string{"version", "cluster.id", "node.id", "directory.id"}, key), slices.Contains(seen, key):
-			return &unexpectedByte{at, fmt.Sprintf("%q", line), "each of version, cluster.id, node.id and directory.id once"}
+		case !strings.HasSuffix(line, "\n"):
+			return &unexpectedByteError{at + int64(len(line)), "the end", "a new line"}
+		case strings.IndexFunc(line[:len(line)-1], func(r rune) bool { return r < ' ' || r > '~' }) >= 0:
+			return &unexpectedByteError{at, fmt.Sprintf("%q", line), "ASCII"}
+		case line[0] == '#' && len(keys) == 0:
+			comments = append(comments, line)
+		case !slices.Contains([]string{"version", "cluster.id", "node.id", "directory.id"}, key), slices.Contains(keys, key):
+			return &unexpectedByteError{at, fmt.Sprintf("%q", line), "each of version, cluster.id, node.id and directory.id once"}
 		default:
-			seen = append(seen, key)
+			keys = append(keys, key)
 		}
 		at += int64(len(line))
 	}
-	return nil
+	// Kafka writes an empty comment and the time, we our checksum, which was compared already.
+	n := len(comments)
+	if n == 1 && strings.HasPrefix(comments[0], textSum) {
+		return nil
+	}
+	if n == 2 && comments[0] == "#\n" {
+		if _, err := time.Parse("#Mon Jan _2 15:04:05 MST 2006\n", comments[1]); err == nil {
+			return nil
+		}
+	}
+	return &unexpectedByteError{0, fmt.Sprintf("%q", comments), "an empty comment and one with the time, or a checksum"}
 }
 
 // checkProducers checks the one thing that is known of Kafka's file: version 1, CRC-32C of what follows it.
@@ -334,12 +355,19 @@ func (w *walker) run() error {
 	}
 }
 
+// errOutOfPlace is wrapped by what is wrong with a batch that is whole: it does not go on where the one before ends.
+var errOutOfPlace = errors.New("batch is out of place")
+
+func outOfPlace(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errOutOfPlace, fmt.Sprintf(format, args...))
+}
+
 // follows compares a whole batch with the one before it: what its checksum does not cover.
 func (w *walker) follows(at int64, b record.Batch) error {
 	gap := w.next >= 0 && b.BaseOffset != w.next
 	if s := w.snap; s != nil && s.id != nil {
 		if b.Epoch != s.id.Epoch && s.odd == nil {
-			s.odd = &Part{Position: at, Bytes: int64(b.Size), Err: fmt.Errorf("batch has epoch %d in a checkpoint of epoch %d", b.Epoch, s.id.Epoch)}
+			s.odd = &Part{Position: at, Bytes: int64(b.Size), Err: outOfPlace("epoch %d in a checkpoint of epoch %d", b.Epoch, s.id.Epoch)}
 		}
 		switch {
 		case b.Epoch > s.id.Epoch, b.IsControl() && b.Epoch != s.id.Epoch:
@@ -350,9 +378,9 @@ func (w *walker) follows(at int64, b record.Batch) error {
 	}
 	switch {
 	case gap:
-		return fmt.Errorf("batch has base offset %d, want %d", b.BaseOffset, w.next)
+		return outOfPlace("base offset %d, want %d", b.BaseOffset, w.next)
 	case b.Epoch < w.epoch && (w.snap == nil || w.at > 0):
-		return fmt.Errorf("batch has epoch %d, the one at position %d has epoch %d: epochs never fall", b.Epoch, w.at, w.epoch)
+		return outOfPlace("epoch %d after epoch %d at position %d", b.Epoch, w.epoch, w.at)
 	}
 	return nil
 }
@@ -400,7 +428,7 @@ func (w *walker) end() error {
 	switch {
 	case s == nil:
 		return nil
-	case w.size > 0 && w.at >= 0 && s.head == 0 && s.last != 0:
+	case s.head == 0 && s.last != 0:
 		return w.visit(Part{Err: errors.New("the checkpoint begins without a SnapshotHeader")})
 	case s.last != record.TypeSnapshotFooter:
 		return w.visit(Part{Position: w.size, Err: errors.New("the checkpoint ends without a SnapshotFooter")})
