@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -72,6 +73,13 @@ func TestBadInput(t *testing.T) {
 		{[]string{"format", "-c", "/etc/none"}, "quorum: /etc/none: file does not exist"},
 		{[]string{"run", "-c", "/etc/none"}, "quorum: CONFIG_INVALID: /etc/none: file does not exist"},
 		{[]string{"run"}, `quorum: required flag(s) "config" not set`},
+		{[]string{"dump"}, "quorum: 0 arguments: want one, FILE or DIR"},
+		{[]string{"dump", "/none"}, "quorum: dump /none: file does not exist"},
+		{[]string{"dump", "/etc/q"}, "quorum: dump /etc/q: no file of a member by its name: want <20 digits>.log, <20 digits>-<10 digits>.checkpoint, quorum-state, meta.properties, leader-epoch-checkpoint, partition.metadata, committed, or a directory of them"},
+		{[]string{"dump", "/etc"}, "quorum: dump /etc: it holds no file of a member: want <20 digits>.log, …"},
+		{[]string{"verify", "a", "b"}, "quorum: 2 arguments: want one, DIR"},
+		{[]string{"verify", "/none"}, "quorum: verify /none: file does not exist"},
+		{[]string{"verify", "/etc"}, "quorum: verify /etc: NOT_FORMATTED: /etc has no meta.properties: it is no member's directory"},
 		{[]string{"dev", "--voters", "0"}, "quorum: --voters is 0: want 1 to 9"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -109,7 +117,7 @@ func closedAddress(t *testing.T) string {
 
 // TestEveryCommandHasAnExample: --help is where people look first.
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, command := range []string{"", "format", "run", "dev", "describe", "describe status", "describe replication", "append", "read", "handoff"} {
+	for _, command := range []string{"", "format", "run", "dev", "describe", "describe status", "describe replication", "append", "read", "handoff", "dump", "verify"} {
 		env, stdout, stderr := world(t, append(strings.Fields(command), "--help")...)
 		if code := Run(t.Context(), env); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%s --help: code %d, %s", command, code, stderr)
@@ -223,6 +231,7 @@ func TestAges(t *testing.T) {
 // quorum is `quorum dev` inside the test.
 type quorum struct {
 	clients, controllers, health string
+	dir                          string // of the members' directories
 	t                            *testing.T
 }
 
@@ -267,7 +276,8 @@ func (w *tail) find(t *testing.T, pattern string) []string {
 
 func startDev(t *testing.T) *quorum {
 	t.Helper()
-	env, _, _ := world(t, "dev", "--dir", t.TempDir())
+	q := &quorum{t: t, dir: t.TempDir()}
+	env, _, _ := world(t, "dev", "--dir", q.dir)
 	out := &tail{more: make(chan struct{}, 1)}
 	env.FS, env.Stdout, env.Stderr, env.LookupEnv = vfs.OS, out, io.Discard, os.LookupEnv
 	ctx, stop := context.WithCancel(t.Context())
@@ -279,7 +289,6 @@ func startDev(t *testing.T) *quorum {
 			t.Errorf("quorum dev ended with %d:\n%s", code, out)
 		}
 	})
-	q := &quorum{t: t}
 	q.clients = out.find(t, `CLIENT +(\S+)`)[1]
 	q.controllers = out.find(t, `CONTROLLER +(\S+)`)[1]
 	q.health = out.find(t, `HEALTH +(\S+)`)[1]
@@ -424,6 +433,22 @@ func TestQuorumEndToEnd(t *testing.T) {
 	env.Stdin = strings.NewReader("x\t1\n\tno key\n")
 	if code := Run(t.Context(), env); code == 0 || stderr.String() != "quorum: append: line 2: the key is empty: want KEY, a tab, VALUE (1 records were appended)\n" {
 		t.Errorf("a line without a key: code %d, %s", code, stderr)
+	}
+
+	// Beside the running members.
+	dirs, err := filepath.Glob(filepath.Join(q.dir, "*", "meta.properties"))
+	if err != nil || len(dirs) != 4 {
+		t.Fatalf("%v, %v", dirs, err)
+	}
+	for _, name := range dirs {
+		code, stdout, stderr := on(t, vfs.OS, "verify", filepath.Dir(name))
+		if code != 0 || !strings.Contains(stdout, "in use:      a member runs on it\n") || !strings.HasSuffix(stdout, "whole\n") {
+			t.Errorf("verify: code %d, %s%s", code, stderr, stdout)
+		}
+		code, stdout, stderr = on(t, vfs.OS, "dump", "--records", filepath.Dir(name))
+		if code != 0 || !strings.Contains(stdout, ".lock: held by a running member\n") || !strings.Contains(stdout, `"greeting" = "hello"`) {
+			t.Errorf("dump: code %d, %s%s", code, stderr, stdout)
+		}
 	}
 }
 
