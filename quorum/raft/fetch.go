@@ -78,6 +78,7 @@ func (n *Node) sendFetch() {
 		MaxWait: n.cfg.FetchMaxWait, MaxBytes: n.cfg.FetchMaxBytes, BelowReserve: n.belowReserve,
 	})
 	f.correlation = c.correlation
+	n.wake(c.timeout) // an observer may have no other timer
 }
 
 // leadersTurn reports whether the next Fetch goes to the known leader. While nothing comes it takes turns with the bootstrap
