@@ -1,0 +1,144 @@
+package raft
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestContractOfTheDriver: what a driver must never do ends the process with a sentence.
+func TestContractOfTheDriver(t *testing.T) {
+	type unknownEvent struct{ Event }
+	type unknownRequest struct{ Request }
+	for want, do := range map[string]func(m *member){
+		"Step before Advance": func(m *member) { m.node.Ready(); m.node.Step(0, Deadline{}) },
+		"unknown event":       func(m *member) { m.node.Step(0, unknownEvent{}) },
+		"unknown request":     func(m *member) { m.node.Step(0, Inbound{Request: unknownRequest{}}) },
+		"Truncate after Appends": func(m *member) {
+			respondLater(m, FetchResponse{Batches: []Batch{batch(3, 7)}})
+			m.node.truncate(2)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			m, _ := followerOf(t)
+			defer func() {
+				if said, _ := recover().(string); !strings.Contains(said, want) {
+					t.Errorf("panic %q, want %q", said, want)
+				}
+			}()
+			do(m)
+		})
+	}
+}
+
+// respondLater answers the fetch in flight, and leaves the work that follows from it undone.
+func respondLater(m *member, r FetchResponse) {
+	r.Epoch, r.Leader, r.HighWatermark = m.node.state.Epoch, m.node.state.Leader, Unknown
+	m.node.Step(m.node.now, Outcome{Correlation: m.node.fetch.correlation, Response: r})
+}
+
+// TestNewRefusesTheRest: what TestNewRefuses has no id for.
+func TestNewRefusesTheRest(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"negative linger":          func(c *Config) { c.AppendLinger = -1 },
+		"negative fetch wait":      func(c *Config) { c.FetchMaxWait = -1 },
+		"negative election pause":  func(c *Config) { c.ElectionBackoffMax = -1 },
+		"fetches of nothing":       func(c *Config) { c.FetchMaxBytes = 0 },
+		"no proposals":             func(c *Config) { c.MaxPending = 0 },
+		"nothing to draw from":     func(c *Config) { c.Rand = nil },
+		"an epoch behind the log":  func(c *Config) { c.Log.Epochs = []OffsetAndEpoch{{5, 1}} },
+		"zero request timeout":     func(c *Config) { c.RequestTimeout = 0 },
+		"negative retry back-off":  func(c *Config) { c.RetryBackoff = -1 },
+		"a kraft.version too high": func(c *Config) { c.Log.Control = []ControlAt{{-1, KRaftVersion{2}}} },
+	} {
+		cfg := testConfig(1, testVoters(1, 2, 3))
+		cfg.Log.Control = dynamic(testVoters(1, 2, 3))
+		change(&cfg)
+		if _, err := New(cfg, 0); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestRestartsOfNonVoters: an old leader whose directory is no voter's any more waits to be told who leads; static voters are the
+// bootstrap list if there is no other; and a log behind a snapshot is committed up to there.
+func TestRestartsOfNonVoters(t *testing.T) {
+	set := testVoters(2, 3)
+	m := newMember(testConfig(1, set), dynamic(set))
+	m.state = ElectionState{7, 1, NoReplica}
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.node; n.role != Unattached || n.state != (ElectionState{7, None, NoReplica}) || n.Deadline() > Instant(2*time.Second) {
+		t.Errorf("%s %+v, deadline %v", n.role, n.state, n.Deadline())
+	}
+
+	static := testVoters(1, 2, 3)
+	for i := range static {
+		static[i].Key.DirectoryID = UUID{}
+	}
+	cfg := testConfig(1, nil)
+	cfg.Self.DirectoryID, cfg.StaticVoters = UUID{}, static
+	n, err := New(cfg, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(n.cfg.Bootstrap) != 2 || n.cfg.Bootstrap[0].ID >= 0 {
+		t.Errorf("bootstrap servers %+v, want the two others", n.cfg.Bootstrap)
+	}
+
+	cfg = testConfig(1, set)
+	cfg.Log = LogState{Start: 5, End: 9, Snapshot: &OffsetAndEpoch{7, 2}, Earliest: &OffsetAndEpoch{5, 1}, Epochs: []OffsetAndEpoch{{5, 2}}, Control: dynamic(set)}
+	if n, err = New(cfg, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.Status(); s.HighWatermark != 7 || s.LogStart != 5 {
+		t.Errorf("high watermark %d, log start %d; want 7 and 5", s.HighWatermark, s.LogStart)
+	}
+}
+
+// TestOddRequests: what only ever is sent is refused when it comes.
+func TestOddRequests(t *testing.T) {
+	m, n := leaderOf(t)
+	if r := ask(t, m, ApiVersionsRequest{}).(ApiVersionsResponse); r.Error != UnsupportedVersion {
+		t.Errorf("ApiVersions: %+v", r)
+	}
+	for _, p := range []Propose{{ID: 90, Records: 0, Bytes: 10}, {ID: 90, Records: 1, Bytes: -1}} {
+		n.Step(n.now, p)
+		if r := m.take().answers[0].Result.(ProposeResult); r.Error != InvalidRequest {
+			t.Errorf("%+v: error %d", p, r.Error)
+		}
+	}
+}
+
+// TestErrorIsNoRejection: a voter that answers with an error has not said no, and is asked again.
+func TestErrorIsNoRejection(t *testing.T) {
+	m, n := nodeOf(t, ElectionState{7, None, testKey(1)}, 6)
+	for _, id := range []NodeID{2, 3} {
+		reply(m, id, VoteResponse{Header: Header{Error: UnknownServerError, Epoch: 7, Leader: None}})
+	}
+	n.Step(n.now.Add(n.cfg.RetryBackoff), Deadline{})
+	if got := votesAskedOf(m.take(), false); n.tally.lost() || len(got) != 2 {
+		t.Errorf("lost %v, asked %v again, want both", n.tally.lost(), got)
+	}
+}
+
+// TestNames: the forms in which ids are read and written.
+func TestNames(t *testing.T) {
+	const text = "ABEiM0RVZneImaq7zN3u_w"
+	u, err := ParseUUID(text)
+	if err != nil || u.String() != text || u.IsZero() || !(UUID{}).IsZero() {
+		t.Errorf("%s: %v, %v", text, u, err)
+	}
+	for _, bad := range []string{"", "x", text + "A", text[:21] + "=", "ABEiM0RVZneImaq7zN3u_x"} {
+		if _, err := ParseUUID(bad); err == nil {
+			t.Errorf("%q is no UUID", bad)
+		}
+	}
+	if got := (ReplicaKey{ID: 3, DirectoryID: u}).String() + " " + (ReplicaKey{ID: 3}).String(); got != "3@"+text+" 3" {
+		t.Errorf("keys are %q", got)
+	}
+	if Never.Add(time.Hour) != Never || Instant(1).Add(2) != 3 {
+		t.Error("Never came")
+	}
+}
