@@ -472,20 +472,27 @@ func TestReadFollow(t *testing.T) {
 }
 
 // TestPR17RequestsFromAnotherCluster: a stray node of another cluster, or one that does not say of which it is, changes
-// nothing. FetchSnapshot, AddRaftVoter and RemoveRaftVoter are not served yet.
+// nothing. FetchSnapshot is not served yet. Kafka's tools do not say of which cluster they are when they add and remove
+// voters, so these two may be silent, but not wrong.
 func TestPR17RequestsFromAnotherCluster(t *testing.T) {
 	q := startDev(t)
 	before := q.settled()
 	other := "other"
 	stranger := raft.ReplicaKey{ID: 9, DirectoryID: raft.UUID{9}}
 	for name, cluster := range map[string]*string{"other": &other, "null": nil} {
-		for _, request := range []raft.Request{
+		requests := []raft.Request{
 			raft.VoteRequest{ClusterID: cluster, Voter: raft.NoReplica, Replica: stranger, Epoch: 1000, Last: raft.OffsetAndEpoch{Offset: 1 << 40, Epoch: 999}},
 			raft.BeginQuorumEpochRequest{ClusterID: cluster, Voter: raft.NoReplica, Leader: 9, Epoch: 1000},
 			raft.EndQuorumEpochRequest{ClusterID: cluster, Leader: raft.NodeID(before.LeaderID), Epoch: raft.Epoch(before.LeaderEpoch)},
 			raft.FetchRequest{ClusterID: cluster, Replica: stranger, Epoch: raft.Epoch(before.LeaderEpoch), MaxWait: time.Second, MaxBytes: 1 << 20},
 			raft.UpdateRaftVoterRequest{ClusterID: cluster, Epoch: raft.Epoch(before.LeaderEpoch), Voter: raft.Voter{Key: stranger, Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: "127.0.0.1", Port: 1}}, KRaft: raft.VersionRange{Max: 1}}},
-		} {
+		}
+		if cluster != nil {
+			requests = append(requests,
+				raft.AddRaftVoterRequest{ClusterID: cluster, Voter: stranger, Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: "127.0.0.1", Port: 1}}, AckWhenCommitted: true},
+				raft.RemoveRaftVoterRequest{ClusterID: cluster, Voter: raft.ReplicaKey{ID: 1}})
+		}
+		for _, request := range requests {
 			t.Run(fmt.Sprintf("%s %s", wire.KeyName(wire.KeyOf(request)), name), func(t *testing.T) {
 				want := raft.InconsistentClusterID
 				if cluster == nil {
@@ -544,6 +551,10 @@ func topError(t *testing.T, r raft.Response) raft.ErrorCode {
 		return r.TopError
 	case raft.UpdateRaftVoterResponse:
 		return r.Error // it has only one place for errors
+	case raft.AddRaftVoterResponse:
+		return r.Error
+	case raft.RemoveRaftVoterResponse:
+		return r.Error
 	default:
 		t.Fatalf("response %T", r)
 		return 0

@@ -626,3 +626,21 @@ func TestMemberTableTag(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// TestAddRaftVoterVersion0: what the old version cannot say is what it meant: answer when it is committed (KIP-1186).
+// No cluster id, as Kafka's tools send it, is let through: the core decides.
+func TestAddRaftVoterVersion0(t *testing.T) {
+	c := peerCodec()
+	sent := raft.AddRaftVoterRequest{Voter: raft.ReplicaKey{ID: 3, DirectoryID: d2}, Endpoints: q1, AckWhenCommitted: true}
+	frame, err := c.EncodeRequest(0, 1, sent, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Decode(frame[4:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sent, got.Body); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

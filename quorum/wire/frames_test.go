@@ -70,7 +70,8 @@ func TestRecordedFrames(t *testing.T) {
 	for _, want := range []string{
 		"Vote request", "Vote response", "BeginQuorumEpoch request", "BeginQuorumEpoch response", "EndQuorumEpoch request",
 		"EndQuorumEpoch response", "Fetch request", "Fetch response", "FetchSnapshot request", "FetchSnapshot response",
-		"UpdateRaftVoter request", "UpdateRaftVoter response", "AddRaftVoter request", "RemoveRaftVoter request",
+		"UpdateRaftVoter request", "UpdateRaftVoter response", "AddRaftVoter request", "AddRaftVoter response",
+		"RemoveRaftVoter request", "RemoveRaftVoter response",
 		"DescribeQuorum request", "ApiVersions response",
 	} {
 		if seen[want] == 0 {

@@ -53,6 +53,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			f = c.Encode(r, &OffsetForLeaderEpochResponse{}, Extra{})
 		case raft.DescribeQuorumRequest:
 			f = c.Encode(r, raft.DescribeQuorumResponse{}, Extra{})
+		case raft.AddRaftVoterRequest:
+			f = c.Encode(r, raft.AddRaftVoterResponse{Error: raft.RequestTimedOut, Message: "why"}, Extra{})
+		case raft.RemoveRaftVoterRequest:
+			f = c.Encode(r, raft.RemoveRaftVoterResponse{}, Extra{})
 		case raft.UpdateRaftVoterRequest:
 			f = c.Encode(r, raft.UpdateRaftVoterResponse{}, Extra{})
 		case raft.FetchRequest:
