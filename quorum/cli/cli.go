@@ -102,7 +102,7 @@ Any Kafka client appends to the log and reads it; Kafka's own quorum tools descr
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDev(e), newFormat(e), newRun(e), newDescribe(e), newAppend(e), newRead(e), newHandoff(e), newDump(e), newVerify(e))
+	root.AddCommand(newDev(e), newFormat(e), newRun(e), newDescribe(e), newAppend(e), newRead(e), newHandoff(e), newVoter(e), newDump(e), newVerify(e))
 	return root
 }
 

@@ -69,6 +69,15 @@ func TestBadInput(t *testing.T) {
 		{[]string{"handoff", "--to", "-1", "--bootstrap-controller", closed}, "quorum: --to -1: want a node id of at least 0"},
 		{[]string{"handoff", "--bootstrap-controller", closed}, "quorum: no leader was found: …"},
 		{[]string{"handoff", "extra"}, `quorum: unknown command "extra" for "quorum handoff"`},
+		{[]string{"voter", "add", "--bootstrap-controller", closed}, "quorum: --node-id is missing: want the node id of the member, at least 0"},
+		{[]string{"voter", "add", "--node-id", "3"}, "quorum: --bootstrap-controller is missing: want HOST:PORT,…"},
+		{[]string{"voter", "add", "--node-id", "3", "--bootstrap-controller", closed}, "quorum: add voter 3: no leader was found: " + closed + ": connect: connection refused"},
+		{[]string{"voter", "add", "--node-id", "3", "--directory-id", "x"}, `quorum: --directory-id: uuid "x": want 22 characters of base64url`},
+		{[]string{"voter", "add", "--node-id", "3", "--endpoint", "q-3:9093"}, `quorum: --endpoint "q-3:9093": want NAME://HOST:PORT, e.g. CONTROLLER://q-3:9093`},
+		{[]string{"voter", "add", "--node-id", "3", "--config", "/etc/q"}, "quorum: if any flags in the group [config node-id] are set none of the others can be; [config node-id] were all set"},
+		{[]string{"voter", "add", "--config", "/etc/none"}, "quorum: /etc/none: file does not exist"},
+		{[]string{"voter", "add", "--config", "/etc/q"}, "quorum: NOT_FORMATTED: /data has no meta.properties: run `quorum format` first"},
+		{[]string{"voter", "remove", "--node-id", "-3"}, "quorum: --node-id is missing: want the node id of the member, at least 0"},
 		{[]string{"format"}, "quorum: --config is missing: want the member's properties file"},
 		{[]string{"format", "-c", "/etc/none"}, "quorum: /etc/none: file does not exist"},
 		{[]string{"run", "-c", "/etc/none"}, "quorum: CONFIG_INVALID: /etc/none: file does not exist"},
@@ -117,7 +126,7 @@ func closedAddress(t *testing.T) string {
 
 // TestEveryCommandHasAnExample: --help is where people look first.
 func TestEveryCommandHasAnExample(t *testing.T) {
-	for _, command := range []string{"", "format", "run", "dev", "describe", "describe status", "describe replication", "append", "read", "handoff", "dump", "verify"} {
+	for _, command := range []string{"", "format", "run", "dev", "describe", "describe status", "describe replication", "append", "read", "handoff", "voter", "voter add", "voter remove", "dump", "verify"} {
 		env, stdout, stderr := world(t, append(strings.Fields(command), "--help")...)
 		if code := Run(t.Context(), env); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%s --help: code %d, %s", command, code, stderr)

@@ -69,7 +69,11 @@ type conn struct {
 
 // with connects to a member and calls f; both have to be done within the timeout of one attempt.
 func (c *Client) with(ctx context.Context, address string, f func(*conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout())
+	return c.within(ctx, c.timeout(), address, f)
+}
+
+func (c *Client) within(ctx context.Context, limit time.Duration, address string, f func(*conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	nc, err := c.dial(ctx, address)
 	if err != nil {
@@ -191,8 +195,8 @@ func (a attempts) error(what string) error {
 }
 
 // pause waits before the next round; false: the context has ended.
-func pause(ctx context.Context) bool {
-	t := time.NewTimer(retryAfter)
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

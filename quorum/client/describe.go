@@ -78,27 +78,43 @@ func (q *Quorum) Endpoint(node int32, listener string) (Endpoint, bool) {
 // DescribeQuorum finds the leader by way of any of the bootstrap servers (addresses of CONTROLLER listeners) and asks
 // it. While there is none, it goes on trying until the context ends; if no server can help at all, it says at once why.
 func (c *Client) DescribeQuorum(ctx context.Context, bootstrap []string) (*Quorum, error) {
+	v, err := c.view(ctx, bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	return v.Quorum, nil
+}
+
+// view is a quorum as its leader describes it, and how the members are reached.
+type view struct {
+	*Quorum
+	leader string           // the leader's CONTROLLER address
+	nodes  map[int32]string // CONTROLLER addresses of the members that are known
+}
+
+func (c *Client) view(ctx context.Context, bootstrap []string) (*view, error) {
 	for {
 		var failed attempts
 		again := false
 		for _, address := range bootstrap {
-			q, soon, err := c.describeBy(ctx, address)
+			v, soon, err := c.viewBy(ctx, address)
 			if err == nil {
-				return q, nil
+				return v, nil
 			}
 			failed.add(err)
 			again = again || soon
 		}
-		if !again || !pause(ctx) {
+		if !again || !pause(ctx, retryAfter) {
 			return nil, failed.error("no leader was found")
 		}
 	}
 }
 
-// describeBy asks one member who leads, and then that one. soon tells that an error is one of an election that is
-// under way, and may pass by itself.
-func (c *Client) describeBy(ctx context.Context, address string) (q *Quorum, soon bool, err error) {
-	var clusterID, leader string
+// viewBy asks one member who leads, and then that one. soon tells that an error is one of an election that is under way,
+// and may pass by itself.
+func (c *Client) viewBy(ctx context.Context, address string) (v *view, soon bool, err error) {
+	v = &view{nodes: map[int32]string{}}
+	var clusterID string
 	err = c.with(ctx, address, func(k *conn) error {
 		cluster, err := k.describeCluster()
 		if err != nil {
@@ -106,27 +122,26 @@ func (c *Client) describeBy(ctx context.Context, address string) (q *Quorum, soo
 		}
 		clusterID = cluster.ClusterID
 		for _, b := range cluster.Brokers {
-			if b.NodeID == cluster.ControllerID {
-				leader = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
-			}
+			v.nodes[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 		}
+		v.leader = v.nodes[cluster.ControllerID]
 		return nil
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if leader == "" {
+	if v.leader == "" {
 		return nil, true, fmt.Errorf("%s: knows no leader", address)
 	}
-	err = c.with(ctx, leader, func(k *conn) error {
-		q, err = c.describeQuorum(k)
+	err = c.with(ctx, v.leader, func(k *conn) error {
+		v.Quorum, err = c.describeQuorum(k)
 		return err
 	})
 	if err != nil {
 		return nil, true, err
 	}
-	q.ClusterID = clusterID
-	return q, false, nil
+	v.ClusterID = clusterID
+	return v, false, nil
 }
 
 func (k *conn) describeCluster() (*kmsg.DescribeClusterResponse, error) {

@@ -119,7 +119,7 @@ func (l *Log) End(ctx context.Context) (int64, error) {
 		if err == nil {
 			return end, nil
 		}
-		if !kerr.IsRetriable(err) || !pause(ctx) {
+		if !kerr.IsRetriable(err) || !pause(ctx, retryAfter) {
 			return -1, plain(err)
 		}
 	}
