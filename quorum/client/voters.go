@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -187,19 +188,22 @@ func (w *change) ask(ctx context.Context, v *view, request kmsg.Request) error {
 	case !ok:
 		return notYet{err}
 	}
-	switch refusal.Code {
-	case raft.RequestTimedOut, raft.NotLeaderOrFollower, raft.NotController,
-		raft.DuplicateVoter, raft.VoterNotFound: // the voters are others than they were a moment ago
+	if slices.Contains(passing, refusal.Code) {
 		return notYet{fmt.Errorf("node %d answers %w", v.LeaderID, refusal)}
-	case raft.UnsupportedVersion:
-		return fmt.Errorf("node %d answers %w: want a leader with kraft.version 1", v.LeaderID, refusal)
-	case raft.InvalidRequest:
-		if _, adds := request.(*kmsg.AddRaftVoterRequest); adds {
-			return fmt.Errorf("node %d answers %w: want a member that supports the quorum's kraft.version (with observer.only=true it supports none)", v.LeaderID, refusal)
+	}
+	if refusal.Message == "" { // Kafka says no more than the code in some cases
+		switch _, adds := request.(*kmsg.AddRaftVoterRequest); {
+		case refusal.Code == raft.UnsupportedVersion:
+			refusal.Message = "want a quorum with kraft.version 1"
+		case refusal.Code == raft.InvalidRequest && adds:
+			refusal.Message = "want a member that supports the quorum's kraft.version"
 		}
 	}
 	return fmt.Errorf("node %d answers %w", v.LeaderID, refusal)
 }
+
+// passing are refusals after which it may be tried again. The last two tell that the voters are others than a moment ago.
+var passing = []raft.ErrorCode{raft.RequestTimedOut, raft.NotLeaderOrFollower, raft.NotController, raft.DuplicateVoter, raft.VoterNotFound}
 
 // confirmed is the outcome after the leader's word that the change is committed.
 func (w *change) confirmed(ctx context.Context) *Changed {
@@ -284,15 +288,18 @@ func removal(w *change, v *view) (kmsg.Request, error) {
 	return request, nil
 }
 
-// silentAfter is how long a member may be silent until it counts as gone: members fetch twice a second or more.
-const silentAfter = 5 * time.Second
+// Members fetch twice a second, or more often, if they are configured as most are.
+const (
+	observesWithin = 2 * time.Second // a newcomer that was silent for longer is waited for
+	silentAfter    = 5 * time.Second // a voter that was not up to date for longer counts as gone
+)
 
 // observer finds the observer with that id that fetches now. Members that changed their directory are shown with the old
 // one, too, until the leader forgets it.
 func (v *view) observer(id int32, directory raft.UUID) (*Replica, error) {
 	var found []Replica
 	for _, r := range v.Observers {
-		if r.NodeID == id && (directory.IsZero() || r.DirectoryID == directory.String()) && v.age(r.LastFetchTimestamp) < silentAfter {
+		if r.NodeID == id && (directory.IsZero() || r.DirectoryID == directory.String()) && v.age(r.LastFetchTimestamp) < observesWithin {
 			found = append(found, r)
 		}
 	}
@@ -302,7 +309,7 @@ func (v *view) observer(id int32, directory raft.UUID) (*Replica, error) {
 	case len(found) == 0:
 		return nil, notYet{fmt.Errorf("node %d does not fetch from node %d, the leader, with directory %s: want it running as an observer", id, v.LeaderID, directory)}
 	case len(found) > 1:
-		return nil, fmt.Errorf("node %d fetches with directories %s and %s: want --directory-id", id, found[0].DirectoryID, found[1].DirectoryID)
+		return nil, notYet{fmt.Errorf("node %d was just seen with directories %s and %s: want --directory-id, or only one of them running", id, found[0].DirectoryID, found[1].DirectoryID)}
 	case found[0].DirectoryID == (raft.UUID{}).String():
 		return nil, fmt.Errorf("node %d has no directory id: want one formatted for kraft.version 1", id)
 	}
@@ -314,7 +321,7 @@ func (v *view) observer(id int32, directory raft.UUID) (*Replica, error) {
 func (v *view) endpoint(id int32) (Endpoint, error) {
 	host, port, err := net.SplitHostPort(v.nodes[id])
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("the quorum does not tell how node %d is reached: want --endpoint CONTROLLER://HOST:PORT", id)
+		return Endpoint{}, notYet{fmt.Errorf("the quorum does not tell how node %d is reached: want --endpoint CONTROLLER://HOST:PORT", id)}
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,18 +101,12 @@ func startLeader(t *testing.T, n int) *fakeLeader {
 
 // obey changes the voters as asked.
 func (l *fakeLeader) obey(r raft.Request) {
-	switch r := r.(type) {
-	case raft.AddRaftVoterRequest:
-		l.state.Voters = append(l.state.Voters, fresh(r.Voter.ID, r.Voter.DirectoryID))
+	if add, ok := r.(raft.AddRaftVoterRequest); ok {
+		l.state.Voters = append(l.state.Voters, fresh(add.Voter.ID, add.Voter.DirectoryID))
 		l.state.Observers = nil
-	case raft.RemoveRaftVoterRequest:
-		var stay []raft.ReplicaProgress
-		for _, v := range l.state.Voters {
-			if v.Key != r.Voter {
-				stay = append(stay, v)
-			}
-		}
-		l.state.Voters = stay
+	}
+	if remove, ok := r.(raft.RemoveRaftVoterRequest); ok {
+		l.state.Voters = slices.DeleteFunc(l.state.Voters, func(v raft.ReplicaProgress) bool { return v.Key == remove.Voter })
 	}
 }
 
@@ -198,8 +193,9 @@ func TestChangeVotersInVain(t *testing.T) {
 		{"refused", func(*fakeLeader, raft.Request) (raft.ErrorCode, string, bool) {
 			return raft.RequestTimedOut, "node 3 is 5 records behind", false
 		}, "add voter 3: time is up: node 0 answers REQUEST_TIMED_OUT: node 3 is 5 records behind; the voters are as they were", false},
-		{"connection lost", func(*fakeLeader, raft.Request) (raft.ErrorCode, string, bool) { return 0, "", true },
-			"the connection was closed; it may have been made all the same: see quorum describe status", true},
+		{"connection lost", func(*fakeLeader, raft.Request) (raft.ErrorCode, string, bool) {
+			return 0, "", true
+		}, "the connection was closed; it may have been made all the same: see quorum describe status", true},
 		{"appended, not committed", func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
 			l.obey(r)
 			for i := range l.state.Voters {
@@ -216,6 +212,42 @@ func TestChangeVotersInVain(t *testing.T) {
 			_, err := new(Client).AddVoter(ctx, []string{l.address}, Voter{NodeID: 3}, nil)
 			if err == nil || !strings.HasSuffix(err.Error(), test.says) || errors.Is(err, ErrUnsettled) != test.unsettled {
 				t.Errorf("got %v (unsettled %v), want …%s", err, errors.Is(err, ErrUnsettled), test.says)
+			}
+		})
+	}
+}
+
+// TestAddVoterThatIsNotKnownYet: what the quorum does not tell now it may tell soon; who cannot wait can say it.
+func TestAddVoterThatIsNotKnownYet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		node int32
+		edit func(*fakeLeader)
+		says string
+	}{
+		{"nobody", 7, nil, "add voter 7: time is up: node 7 does not fetch from node 0, the leader: want it running as an observer; the voters are as they were"},
+		{"gone", 3, func(l *fakeLeader) { l.state.Observers[0] = silent(3, dirA) }, "add voter 3: time is up: node 3 does not fetch from node 0, the leader: want it running as an observer; the voters are as they were"},
+		{
+			"two directories", 3, func(l *fakeLeader) { l.state.Observers = append(l.state.Observers, fresh(3, dirB)) },
+			"add voter 3: time is up: node 3 was just seen with directories " + dirA.String() + " and " + dirB.String() + ": want --directory-id, or only one of them running; the voters are as they were",
+		},
+		{
+			"nobody knows where", 4, func(l *fakeLeader) { l.state.Observers[0] = fresh(4, dirA) },
+			"add voter 4: time is up: the quorum does not tell how node 4 is reached: want --endpoint CONTROLLER://HOST:PORT; the voters are as they were",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := startLeader(t, 3)
+			if test.edit != nil {
+				test.edit(l)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := new(Client).AddVoter(ctx, []string{l.address}, Voter{NodeID: test.node}, nil); err == nil || err.Error() != test.says {
+				t.Errorf("\n got %v\nwant %s", err, test.says)
+			}
+			if len(l.asked) > 0 {
+				t.Errorf("asked %+v", l.asked)
 			}
 		})
 	}
@@ -245,24 +277,28 @@ func TestChangeVotersRefused(t *testing.T) {
 		do     func(*Client, context.Context, []string) error
 		says   string
 	}{
-		{"MB-10 another directory of a voter", 3, func(l *fakeLeader) { l.state.Observers[0] = fresh(2, dirB) }, add(Voter{NodeID: 2}),
-			"add voter 2: the voters have node 2 with another directory, " + dirA.String() + ": remove the old entry first: quorum voter remove --node-id 2 --directory-id " + dirA.String()},
-		{"another directory, as told", 3, nil, add(Voter{NodeID: 2, DirectoryID: dirB}),
-			"add voter 2: the voters have node 2 with another directory, " + dirA.String() + ": remove the old entry first: quorum voter remove --node-id 2 --directory-id " + dirA.String()},
+		{
+			"MB-10 another directory of a voter", 3, func(l *fakeLeader) { l.state.Observers[0] = fresh(2, dirB) }, add(Voter{NodeID: 2}),
+			"add voter 2: the voters have node 2 with another directory, " + dirA.String() + ": remove the old entry first: quorum voter remove --node-id 2 --directory-id " + dirA.String(),
+		},
+		{
+			"another directory, as told", 3, nil, add(Voter{NodeID: 2, DirectoryID: dirB}),
+			"add voter 2: the voters have node 2 with another directory, " + dirA.String() + ": remove the old entry first: quorum voter remove --node-id 2 --directory-id " + dirA.String(),
+		},
 		{"another cluster", 3, nil, add(Voter{NodeID: 3, ClusterID: "other"}), "add voter 3: node 3 is of cluster other: these are members of cluster c"},
-		{"two directories at once", 3, func(l *fakeLeader) { l.state.Observers = append(l.state.Observers, fresh(3, dirB)) }, add(Voter{NodeID: 3}),
-			"add voter 3: node 3 fetches with directories " + dirA.String() + " and " + dirB.String() + ": want --directory-id"},
 		{"no directory", 3, func(l *fakeLeader) { l.state.Observers[0] = fresh(3, raft.UUID{}) }, add(Voter{NodeID: 3}), "add voter 3: node 3 has no directory id: want one formatted for kraft.version 1"},
-		{"nobody knows where", 3, func(l *fakeLeader) { l.state.Observers[0] = fresh(4, dirA) }, add(Voter{NodeID: 4}),
-			"add voter 4: the quorum does not tell how node 4 is reached: want --endpoint CONTROLLER://HOST:PORT"},
-		{"observer.only", 3, func(l *fakeLeader) { l.on = refuse(raft.InvalidRequest, "") }, add(Voter{NodeID: 3}),
-			"add voter 3: node 0 answers INVALID_REQUEST: want a member that supports the quorum's kraft.version (with observer.only=true it supports none)"},
-		{"static voters", 3, func(l *fakeLeader) { l.on = refuse(raft.UnsupportedVersion, "why") }, add(Voter{NodeID: 3}), "add voter 3: node 0 answers UNSUPPORTED_VERSION: why: want a leader with kraft.version 1"},
+		{
+			"observer.only", 3, func(l *fakeLeader) { l.on = refuse(raft.InvalidRequest, "") }, add(Voter{NodeID: 3}),
+			"add voter 3: node 0 answers INVALID_REQUEST: want a member that supports the quorum's kraft.version",
+		},
+		{"static voters", 3, func(l *fakeLeader) { l.on = refuse(raft.UnsupportedVersion, "why") }, add(Voter{NodeID: 3}), "add voter 3: node 0 answers UNSUPPORTED_VERSION: why"},
 		{"MB-10 no such voter", 3, nil, remove(Voter{NodeID: 9}), "remove voter 9: no such voter: want one of 0, 1, 2"},
 		{"MB-10 another directory", 3, nil, remove(Voter{NodeID: 2, DirectoryID: dirB}), "remove voter 2: no such voter: node 2 has directory " + dirA.String() + ", not " + dirB.String()},
 		{"MB-10 the last voter", 1, nil, remove(Voter{NodeID: 0}), "remove voter 0: it is the only voter: add another first"},
-		{"MB-04 too many are gone", 3, func(l *fakeLeader) { l.state.Voters[2] = silent(2, dirA) }, remove(Voter{NodeID: 1}),
-			"remove voter 1: of the voters that would stay, 0, 2, only 1 are up to date: want at least 2, or --force"},
+		{
+			"MB-04 too many are gone", 3, func(l *fakeLeader) { l.state.Voters[2] = silent(2, dirA) }, remove(Voter{NodeID: 1}),
+			"remove voter 1: of the voters that would stay, 0, 2, only 1 are up to date: want at least 2, or --force",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := startLeader(t, test.voters)
