@@ -60,6 +60,7 @@ func (n *Node) idle(c *conn) bool {
 func (n *Node) transmit(c *conn, e Endpoint, r Request) {
 	n.lastCorrelation++
 	c.correlation, c.request, c.timeout = n.lastCorrelation, r, n.now.Add(n.cfg.RequestTimeout)
+	n.wake(c.timeout)
 	n.ready.Sends = append(n.ready.Sends, Send{Correlation: c.correlation, To: Destination{ID: c.id, Host: e.Host, Port: e.Port}, Request: r})
 }
 

@@ -276,3 +276,23 @@ func TestPR20NobodySpins(t *testing.T) {
 		}
 	}
 }
+
+// TestObserverGivesUpOnAFetch: an observer has no other timer, so a Fetch that nobody answers must wake it by itself.
+func TestObserverGivesUpOnAFetch(t *testing.T) {
+	m := newMember(testConfig(4, testVoters(1)), []ControlAt{{-1, KRaftVersion{1}}})
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	if sends := m.take().sends; len(sends) != 1 {
+		t.Fatalf("sends %+v, want one Fetch", sends)
+	}
+	if got, want := m.node.Deadline(), Instant(m.cfg.RequestTimeout); got != want {
+		t.Fatalf("deadline %d, want that of the request, %d", got, want)
+	}
+	for at := m.node.Deadline(); len(m.take().sends) == 0; at = m.node.Deadline() {
+		if at > Instant(2*m.cfg.RequestTimeout) {
+			t.Fatal("no second Fetch")
+		}
+		m.node.Step(at, Deadline{})
+	}
+}
