@@ -16,6 +16,7 @@ type Config struct {
 	Listener     string     // name of the controller listener, e.g. CONTROLLER
 	KRaft        VersionRange
 	ObserverOnly bool // never a voter: its Fetch need not wait for the flush
+	AutoJoin     bool // an observer asks to be made a voter by itself, in the place of its lost disk if there was one
 
 	StaticVoters VoterSet      // controller.quorum.voters; used until the log or checkpoint has a voter set
 	Bootstrap    []Destination // controller.quorum.bootstrap.servers, ids -2, -3, …; if empty, the static voters

@@ -94,6 +94,8 @@ func (n *Node) onOutcome(o Outcome) {
 		n.onEndResponse(c, r)
 	case UpdateRaftVoterResponse:
 		n.onUpdateVoterResponse(c, r)
+	case AddRaftVoterResponse, RemoveRaftVoterResponse:
+		// How it went shows in the log. If nothing does, the request is repeated, no matter why.
 	case ApiVersionsResponse:
 		n.onApiVersions(c, &r)
 	default: // requests of these kinds are never sent yet
@@ -110,9 +112,10 @@ func (n *Node) onFailure(c *conn, request Request, f Failure) {
 		n.onFetchFailure(c, f)
 	case ApiVersionsRequest:
 		n.onApiVersions(c, nil)
-	case UpdateRaftVoterRequest:
+	case UpdateRaftVoterRequest, AddRaftVoterRequest, RemoveRaftVoterRequest:
 		if f == UnsupportedByPeer {
 			n.follower.updated = true // an older leader: it will never want to know
+			c.failures, c.notBefore = 0, 0
 		}
 	default: // the back-off is all
 	}

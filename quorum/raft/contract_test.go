@@ -69,7 +69,7 @@ func TestRestartsOfNonVoters(t *testing.T) {
 	if err := m.boot(0); err != nil {
 		t.Fatal(err)
 	}
-	if n := m.node; n.role != Unattached || n.state != (ElectionState{7, None, NoReplica}) || n.Deadline() > Instant(2*time.Second) {
+	if n := m.node; n.role != Unattached || n.state != m.state || n.Status().Leader != None || n.Deadline() > Instant(2*time.Second) {
 		t.Errorf("%s %+v, deadline %v", n.role, n.state, n.Deadline())
 	}
 

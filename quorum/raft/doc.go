@@ -29,6 +29,8 @@
 //   - A write is acknowledged only if it stands in the log, in its epoch, below the high watermark; also across a change of
 //     leader. Whatever is unsure is answered with NOT_LEADER_OR_FOLLOWER.
 //   - Observers fetch and learn; they never count, never vote for themselves, and keep no leader in office.
+//   - The voters change by one at a time, and the next change waits until the last is committed. Who joins has caught up
+//     and has answered at its address. A leader that is removed commits that without counting itself, hands over, and goes.
 //   - A timer that has no action is no deadline: nobody spins.
 //
 // invariants.go checks after each step what one replica can check by itself.
@@ -42,18 +44,26 @@
 //   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
 //   - Parked fetches fail whenever the leader leaves office; a Fetch with the leader's own id gets INVALID_REQUEST.
 //   - A replica that voted for itself and then learnt of a leader restarts as its follower, not as a candidate.
+//   - A newcomer must have caught up within the last fetch timeout, not once in its life; a voter that was removed does not
+//     join again by itself; a voter's own update makes way for an addition or a removal.
+//   - A removed leader goes whenever it sees that its removal is committed, also if the request timed out (KIP-853 forgets).
+//   - A replica whose own removal may stand nowhere but in its log campaigns on, without counting itself: without it, a
+//     quorum of KIP-853 could be left with nobody who can win (see electable in voters.go).
+//   - A follower whose leader is silent for a fetch timeout grants pre-votes even if it has not heard that it is a voter.
 //
 // # Reading order
 //
 // types.go, event.go, ready.go and config.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
 // epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader), history.go (where logs
-// part), watermark.go (what is committed), propose.go (writes), membership.go (voter sets), handoff.go, leave.go, conn.go.
+// part), watermark.go (what is committed), propose.go (writes), voters.go (voter sets and what follows from them), membership.go
+// (their changes, on the leader), join.go (on followers), handoff.go, leave.go, conn.go.
 //
 // # Stories
 //
-// testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn are public bug reports
+// testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn and MB-nn are public bug reports
 // retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
-// check_quorum_observers, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, reserve, shutdown, the
-// handoff_… family, writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts,
-// leader_lost_by_turns.
+// check_quorum_observers, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, mb02_leader_removes_itself,
+// mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once, mb09_removed_voter_stays_out,
+// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, shutdown, the handoff_… family,
+// writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
 package raft

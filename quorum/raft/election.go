@@ -17,10 +17,11 @@ type tally struct {
 	gone    []bool // the last attempt to reach that voter failed
 }
 
-func newTally(voters VoterSet, self NodeID) tally {
+// newTally begins with our own vote, if it counts: one that is on its way out of the voters needs a majority of the others.
+func newTally(voters VoterSet, self ReplicaKey) tally {
 	t := tally{voters: voters, ballots: make([]ballot, len(voters)), gone: make([]bool, len(voters))}
-	if i := t.index(self); i >= 0 {
-		t.ballots[i] = granted
+	if voters.Contains(self) {
+		t.ballots[t.index(self.ID)] = granted
 	}
 	return t
 }
@@ -115,7 +116,7 @@ func (n *Node) onVote(r VoteRequest) VoteResponse {
 	grants := n.grants(r)
 	if grants && !r.PreVote && n.state.Voted.ID == None {
 		n.state.Voted = r.Replica
-		if n.isVoter {
+		if n.electable() {
 			n.election = n.randomElectionTimeout()
 		}
 	}
@@ -133,7 +134,9 @@ func (n *Node) grants(r VoteRequest) bool {
 		case Leader:
 			return false
 		case Follower:
-			return !n.follower.hasFetched && upToDate
+			// A silent leader has no protection either: a replica without timers, since it has not heard that it is a voter by
+			// now, must not be the one that keeps it in office.
+			return (!n.follower.hasFetched || n.now >= n.follower.timeout) && upToDate
 		case Unattached, Prospective, Candidate, Resigned:
 			return upToDate
 		}

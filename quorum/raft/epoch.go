@@ -184,5 +184,8 @@ func (n *Node) send() {
 		n.leader.sendBegin(n)
 	case Resigned:
 		n.sendEnd()
+		if !n.electable() {
+			n.sendFetch() // no voter any more: nobody will tell it who leads
+		}
 	}
 }

@@ -2,7 +2,8 @@ package raft
 
 import "time"
 
-// RequestID is the driver's name for something it wants an Answer to: a peer's request, a proposal, a barrier, a handoff.
+// RequestID is the driver's name for something it wants an Answer to: a peer's request, a proposal, a barrier, a
+// handoff, an upgrade.
 type RequestID uint64
 
 // ConnID names one inbound connection for its lifetime; answers on it arrive in order (Barrier relies on it, and on a
@@ -100,6 +101,14 @@ type Shutdown struct{ Timeout time.Duration }
 // Reserve reports whether the disk is below its reserve (appends are refused, the leader hands over if it can).
 type Reserve struct{ Below bool }
 
+// UpgradeKRaft asks the leader to raise kraft.version, from which on voters can be added and removed (KIP-853). Its answer
+// is UpgradeResult, sent once the change is committed, or at once if it is refused.
+type UpgradeKRaft struct {
+	ID          RequestID
+	ExpectEpoch Epoch // compare-and-set; 0: any
+	Version     int16
+}
+
 func (Inbound) event()        {}
 func (Outcome) event()        {}
 func (ConnectionLost) event() {}
@@ -111,6 +120,7 @@ func (Barrier) event()        {}
 func (Handoff) event()        {}
 func (Shutdown) event()       {}
 func (Reserve) event()        {}
+func (UpgradeKRaft) event()   {}
 
 // Request is an RPC between replicas, in the core's own form. Package wire maps it to and from Kafka's messages,
 // which include checking that topic and partition are the quorum's own.
@@ -171,7 +181,8 @@ type (
 		Epoch     Epoch
 		Voter     Voter
 	}
-	// AddRaftVoterRequest and RemoveRaftVoterRequest change the voter set (KIP-853).
+	// AddRaftVoterRequest and RemoveRaftVoterRequest change the voter set (KIP-853). Their responses come when the change
+	// is committed (with AckWhenCommitted false: appended), or when it has failed; REQUEST_TIMED_OUT leaves open which.
 	AddRaftVoterRequest struct {
 		ClusterID        *string
 		Voter            ReplicaKey

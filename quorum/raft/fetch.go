@@ -13,8 +13,8 @@ type followerState struct {
 	// hasFetched: the leader answered us, so we refuse pre-votes (KIP-996). A sign that it is gone clears it.
 	hasFetched bool
 	failover   bool    // fast failover was used up in this epoch
-	update     Instant // when UpdateRaftVoter may be sent (again)
-	updated    bool    // this leader knows our endpoints
+	update     Instant // when a request about the voter set may be sent (again)
+	updated    bool    // this leader knows our endpoints and directory
 }
 
 // fetchState paces fetching, whoever it goes to. At most one Fetch is in flight in total.
@@ -35,7 +35,7 @@ func (n *Node) fetchTimeout() Instant {
 	if n.belowReserve {
 		t *= 2
 	}
-	if n.isVoter {
+	if n.electable() {
 		t += time.Duration(n.rank()) * n.cfg.RetryBackoff
 	}
 	return n.now.Add(t)
@@ -56,7 +56,7 @@ func (n *Node) sendFetch() {
 		n.backOff(c)
 		n.fetchMissed(f.misses > 0)
 	}
-	if n.sendUpdateVoter() {
+	if n.sendMembership() {
 		return
 	}
 	if n.flushed < n.log.end && (!n.cfg.ObserverOnly || n.isVoter || f.stalled) {
@@ -178,7 +178,7 @@ func (n *Node) leaderGone() {
 	}
 	f.failover = true
 	f.hasFetched = false
-	if !n.isVoter {
+	if !n.electable() {
 		return
 	}
 	f.cause = causeFailover

@@ -36,11 +36,22 @@ func (t *transfer) active() bool {
 func (t *transfer) pausing() bool { return t.status.Phase == HandoffPausing }
 
 func (n *Node) onHandoff(h Handoff) {
-	target, refusal := n.pickTarget(h)
-	if refusal == "" && !h.DryRun {
+	target, why := n.pickTarget(h)
+	switch {
+	case h.DryRun:
+	case why == "":
 		n.beginTransfer(h, target)
+	case n.role == Leader && !n.transfer.active():
+		n.refuseTransfer(h.ID, h.Target, why)
 	}
-	n.answer(h.ID, HandoffAccepted{Refusal: refusal, Target: target, Epoch: n.state.Epoch})
+	n.answer(h.ID, HandoffAccepted{Refusal: why, Target: target, Epoch: n.state.Epoch})
+}
+
+// refuseTransfer notes a handoff that ended before it began.
+func (n *Node) refuseTransfer(id RequestID, target ReplicaKey, why string) {
+	n.transfer = transfer{status: HandoffStatus{
+		ID: id, Phase: HandoffAborted, From: n.cfg.Self.ID, Target: target, To: None, FromEpoch: n.state.Epoch, Message: why,
+	}}
 }
 
 // pickTarget judges whether a handoff may begin, and to whom.
@@ -56,7 +67,7 @@ func (n *Node) pickTarget(h Handoff) (ReplicaKey, string) {
 		return NoReplica, fmt.Sprintf("epoch %d has not committed its first record yet", n.state.Epoch)
 	case n.leader.change != nil || n.voters.offset() >= n.highWatermark:
 		return NoReplica, "a voter change is under way"
-	case len(n.leader.set) < 2:
+	case n.alone():
 		return NoReplica, "there is no other voter"
 	}
 	l := n.leader
@@ -87,7 +98,7 @@ func (n *Node) pickTarget(h Handoff) (ReplicaKey, string) {
 func (l *leaderState) unfit(n *Node, i int) string {
 	p := &l.voters[i]
 	switch {
-	case l.set[i].Key.ID == n.cfg.Self.ID:
+	case i == l.own:
 		return fmt.Sprintf("node %d leads already", n.cfg.Self.ID)
 	case p.lastFetch == Instant(Unknown):
 		return fmt.Sprintf("node %d has not fetched in epoch %d", p.key.ID, n.state.Epoch)
@@ -143,8 +154,8 @@ func (n *Node) driveTransfer() {
 			n.beginTransfer(Handoff{}, target)
 		}
 	}
-	if n.role == Leader && n.stopping && !t.active() && len(n.leader.set) > 1 && n.leader.change == nil && n.voters.offset() < n.highWatermark {
-		n.leaveByShutdown() // once its epoch is settled: its votes may have been under way when it was asked to stop
+	if !t.active() && n.mustLeave() {
+		n.leave()
 	}
 	switch t.status.Phase {
 	case HandoffConverging, HandoffPausing:
@@ -185,12 +196,12 @@ func (n *Node) convergeOrPause() {
 	}
 }
 
-// abortTransfer restores service. A leader that is stopping resigns all the same.
+// abortTransfer restores service. A leader whose office ends resigns all the same.
 func (n *Node) abortTransfer(why string) {
 	t := &n.transfer
 	t.status.Phase, t.status.Message = HandoffAborted, why
 	n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
-	if n.stopping && n.role == Leader {
+	if n.role == Leader && (n.stopping || n.removed()) {
 		n.becomeResigned(n.leader.successors(n, nil))
 	}
 }
@@ -218,6 +229,10 @@ func (t *transfer) succeed(n *Node, r EndQuorumEpochRequest) {
 func (n *Node) measureGap() {
 	t := &n.transfer
 	if n.state.Epoch <= t.status.FromEpoch || n.role != Leader && n.role != Follower {
+		return
+	}
+	if t.status.From != n.cfg.Self.ID && t.status.Target.ID != n.state.Leader {
+		*t = transfer{} // whether a handoff was meant, or the leader just lost its majority, only that leader knows
 		return
 	}
 	t.status.To, t.status.ToEpoch = n.state.Leader, n.state.Epoch

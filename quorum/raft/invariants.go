@@ -40,8 +40,10 @@ func (n *Node) check(b before) {
 		fail("led an epoch again after resigning")
 	case n.role == Follower && (now.Leader == None || now.Leader == n.cfg.Self.ID):
 		fail("follows nobody")
-	case !n.isVoter && n.role != Unattached && n.role != Follower:
+	case !n.electable() && (n.role == Prospective || n.role == Candidate):
 		fail("an observer took part in elections")
+	case n.removed() && !n.transfer.active():
+		fail("leads on, although the set of offset %d without it is committed", n.voters.offset())
 	case n.flushed > n.log.end:
 		fail("more flushed than written")
 	case n.highWatermark > n.log.end || n.committed > n.log.end:

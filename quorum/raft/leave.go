@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A leader leaves office by itself for two reasons besides a silent majority: its process is asked to stop, or its disk is
-// nearly full. Both begin a handoff.
+// A leader leaves office by itself for three reasons besides a silent majority: its process is asked to stop, its disk is
+// nearly full, or the voters have committed a set without it. All begin a handoff.
 
 // defaultShutdownTimeout bounds a Shutdown that names no time.
 const defaultShutdownTimeout = 5 * time.Second
@@ -53,17 +53,24 @@ func (n *Node) onShutdown(s Shutdown) {
 	}
 }
 
-// leaveByShutdown hands over, or resigns at once if nobody is fit to take over.
-func (n *Node) leaveByShutdown() {
-	half := max(time.Duration(n.shutdown-n.now)/2, time.Millisecond)
-	target, refusal := n.pickTarget(Handoff{Target: NoReplica})
-	if refusal == "" {
-		n.beginTransfer(Handoff{CatchUpTimeout: half, MaxPause: min(half, defaultMaxPause)}, target)
+// mustLeave reports whether the leader's office ends. A stopping leader waits until its epoch is settled: its votes may have
+// been under way when it was asked to stop, and a voter change that is under way is its to finish.
+func (n *Node) mustLeave() bool {
+	return n.removed() || n.role == Leader && n.stopping && !n.alone() && n.leader.change == nil && n.voters.offset() < n.highWatermark
+}
+
+// leave hands over, or resigns at once if nobody is fit to take over.
+func (n *Node) leave() {
+	limit := n.cfg.FetchTimeout
+	if n.stopping {
+		limit = max(time.Duration(n.shutdown-n.now)/2, time.Millisecond)
+	}
+	target, why := n.pickTarget(Handoff{Target: NoReplica})
+	if why == "" {
+		n.beginTransfer(Handoff{CatchUpTimeout: limit, MaxPause: min(limit, defaultMaxPause)}, target)
 		return
 	}
-	n.transfer = transfer{status: HandoffStatus{
-		Phase: HandoffAborted, From: n.cfg.Self.ID, Target: NoReplica, To: None, FromEpoch: n.state.Epoch, Message: refusal,
-	}}
+	n.refuseTransfer(0, NoReplica, why)
 	n.becomeResigned(n.leader.successors(n, nil))
 }
 
@@ -76,9 +83,9 @@ func (n *Node) maybeStop() {
 	expired := n.now >= n.shutdown
 	if !expired {
 		switch {
-		case n.role == Leader && len(n.leader.set) > 1:
+		case n.role == Leader && !n.alone():
 			return
-		case n.isVoter && len(n.voters.current()) > 1 && n.role != Follower:
+		case n.electable() && !n.alone() && n.role != Follower:
 			return // nobody leads yet: our vote may be needed
 		case len(n.proposals.held) > 0 || len(n.proposals.appended) > 0:
 			return
@@ -86,7 +93,7 @@ func (n *Node) maybeStop() {
 			return
 		}
 	}
-	if n.role == Leader && len(n.leader.set) > 1 {
+	if n.role == Leader && !n.alone() {
 		n.becomeResigned(n.leader.successors(n, nil)) // out of time, but not without a word
 		n.sendEnd()
 	}

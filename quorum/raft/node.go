@@ -47,7 +47,7 @@ type Node struct {
 	election        Instant // election timer of Unattached, Prospective, Candidate, Resigned; Never for observers
 
 	follower  followerState // Follower
-	fetch     fetchState    // Follower, Unattached, Prospective
+	fetch     fetchState    // Follower, Unattached, Prospective; Resigned once removed
 	tally     tally         // Prospective, Candidate
 	campaign  campaign
 	leader    *leaderState // Leader, else nil
@@ -148,6 +148,8 @@ func (n *Node) Step(now Instant, ev Event) {
 		n.onShutdown(ev)
 	case Reserve:
 		n.onReserve(ev)
+	case UpgradeKRaft:
+		n.onUpgrade(ev)
 	default:
 		panic(fmt.Sprintf("raft: unknown event %T", ev))
 	}
@@ -187,7 +189,7 @@ func (n *Node) wake(at Instant) { n.deadline = min(n.deadline, at) }
 func (n *Node) wakeForTimers() {
 	switch n.role {
 	case Unattached, Prospective, Candidate, Resigned:
-		if n.mayElect() || n.role == Prospective {
+		if n.mayElect() || n.role == Prospective || n.role == Resigned && !n.stopping {
 			n.wake(n.election)
 		}
 	case Follower:
@@ -201,8 +203,8 @@ func (n *Node) wakeForTimers() {
 	n.wake(n.shutdown)
 }
 
-// mayElect reports whether an expired timer may start an election: voters only, and not while stopping.
-func (n *Node) mayElect() bool { return n.isVoter && !n.stopping }
+// mayElect reports whether an expired timer may start an election: not one of an observer, and not while stopping.
+func (n *Node) mayElect() bool { return n.electable() && !n.stopping }
 
 // onDeadline acts on every timer that has expired.
 func (n *Node) onDeadline() {
@@ -223,9 +225,13 @@ func (n *Node) onDeadline() {
 			n.becomeProspective(n.campaign.cause)
 		}
 	case Resigned:
-		if n.mayElect() && n.now >= n.election {
+		switch {
+		case n.now < n.election || n.stopping:
+		case n.electable():
 			n.becomeUnattached(n.state.Epoch+1, None)
 			n.becomeProspective(causeTimer)
+		default:
+			n.becomeUnattached(n.state.Epoch, n.state.Leader) // removed: whoever leads next is found by fetching
 		}
 	case Follower:
 		if n.mayElect() && n.now >= n.follower.timeout {
@@ -252,11 +258,9 @@ func (n *Node) onInbound(in Inbound) {
 	case UpdateRaftVoterRequest:
 		n.onUpdateVoter(in.ID, r)
 	case AddRaftVoterRequest:
-		code, why := n.refuseMembership(r.ClusterID, "adding voters")
-		n.answer(in.ID, AddRaftVoterResponse{Error: code, Message: why})
+		n.onAddVoter(in.ID, r)
 	case RemoveRaftVoterRequest:
-		code, why := n.refuseMembership(r.ClusterID, "removing voters")
-		n.answer(in.ID, RemoveRaftVoterResponse{Error: code, Message: why})
+		n.onRemoveVoter(in.ID, r)
 	case DescribeQuorumRequest:
 		n.answer(in.ID, n.describe())
 	case ApiVersionsRequest: // only ever sent; a driver answers it without the core
@@ -366,6 +370,9 @@ func (n *Node) truncate(end int64) {
 	n.generation++
 	n.ready.Truncate = &Truncate{Offset: end, Generation: n.generation}
 	n.flushed = min(n.flushed, end)
+	if n.flushed == n.log.end {
+		n.unsynced, n.inFlush = 0, 0
+	}
 	n.voters.truncate(end)
 	n.votersChanged()
 	n.failTruncated(end)

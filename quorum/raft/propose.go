@@ -33,7 +33,7 @@ func (n *Node) onPropose(p Propose) {
 	switch {
 	case n.role != Leader && !n.parking():
 		code = NotLeaderOrFollower
-	case n.stopping && n.role == Leader && len(n.leader.set) == 1:
+	case n.stopping && n.role == Leader && n.alone():
 		code = NotLeaderOrFollower // it answers what it has and goes
 	case n.belowReserve:
 		code = KafkaStorageError
@@ -89,9 +89,19 @@ func (n *Node) acknowledged() int64 { return min(n.highWatermark, n.flushed) }
 
 // open puts the control batch that opens an epoch before everything else.
 func (q *proposals) open(n *Node, records []ControlRecord) {
-	q.held = slices.Insert(q.held, 0, proposal{control: records})
+	q.jump(records)
 	q.parkUntil = Never
 	q.lingerUntil = n.now
+}
+
+// jump lets a control batch go before everything that waits, and without waiting for company.
+func (q *proposals) jump(records []ControlRecord) {
+	q.held = slices.Insert(q.held, 0, proposal{control: records})
+}
+
+// withdraw takes back the control batches that were not appended.
+func (q *proposals) withdraw() {
+	q.held = slices.DeleteFunc(q.held, func(p proposal) bool { return p.control != nil })
 }
 
 // releaseHeld appends the next group. One group at most is unsynced, so it waits for the flush of the last; and it runs
@@ -121,7 +131,7 @@ func (n *Node) releaseHeld() {
 		n.append(a, p.bytes)
 		if p.control != nil {
 			n.controlAppended(Batch{BaseOffset: a.Base, LastOffset: a.Last, Epoch: a.Epoch, Control: p.control})
-			l.changeAppended(n)
+			n.changeAppended()
 		}
 		taken++
 		size += p.bytes
@@ -161,7 +171,7 @@ func (n *Node) finishProposals() {
 
 // park keeps everything for the next leader to decide.
 func (q *proposals) park(n *Node) {
-	q.held = slices.DeleteFunc(q.held, func(p proposal) bool { return p.control != nil })
+	q.withdraw()
 	q.parkUntil = n.now.Add(parkTime)
 }
 

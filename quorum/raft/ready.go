@@ -36,10 +36,10 @@ type Append struct {
 	Epoch    Epoch
 }
 
-// Answer completes an Inbound, Propose, Barrier or Handoff.
+// Answer completes an Inbound, Propose, Barrier, Handoff or UpgradeKRaft.
 type Answer struct {
 	ID     RequestID
-	Result any // a Response, ProposeResult, BarrierResult or HandoffAccepted
+	Result any // a Response, ProposeResult, BarrierResult, HandoffAccepted or UpgradeResult
 }
 
 // ProposeResult answers Propose. On NotLeaderOrFollower the header names the leader to go to, if known.
@@ -59,6 +59,12 @@ type HandoffAccepted struct {
 	Refusal string
 	Target  ReplicaKey
 	Epoch   Epoch
+}
+
+// UpgradeResult answers UpgradeKRaft.
+type UpgradeResult struct {
+	Error   ErrorCode
+	Message string
 }
 
 // Send is a request for the driver to deliver. The destination's endpoint comes with it.
@@ -125,6 +131,7 @@ type Status struct {
 	Voters          VoterSet
 	VotersOffset    int64 // offset of the record Voters came from; -1: bootstrap checkpoint or static
 	KRaftVersion    int16
+	VoterChange     *VoterChange      // leader: the change under way; nil if none
 	Progress        []ReplicaProgress // leader only; voters, then observers
 	Handoff         HandoffStatus
 	NeedsSnapshot   *OffsetAndEpoch // follower: the leader answered with a snapshot id, which this version cannot fetch
@@ -133,6 +140,24 @@ type Status struct {
 	ParkedFetches   int
 	PendingAppends  int
 	Elections       ElectionCounts
+}
+
+// ChangeKind is what a change of the voter set does.
+type ChangeKind string
+
+// The changes of a voter set. Each concerns one voter, except the upgrade.
+const (
+	ChangeAdd     ChangeKind = "Add"
+	ChangeRemove  ChangeKind = "Remove"
+	ChangeUpdate  ChangeKind = "Update"  // a voter's endpoints or kraft.version range
+	ChangeUpgrade ChangeKind = "Upgrade" // of kraft.version, and with it the whole set
+)
+
+// VoterChange is a change of the voter set that the leader is carrying out.
+type VoterChange struct {
+	Kind   ChangeKind
+	Voter  ReplicaKey // NoReplica for an upgrade
+	Offset int64      // of its record; Unknown while the voter is being probed or the record waits for a place in the log
 }
 
 // ElectionCounts counts elections this replica started, by cause.

@@ -45,6 +45,7 @@ type leaderState struct {
 	groupStart int64 // where the newest batch group begins
 	set        VoterSet
 	voters     []progress // in the order of set
+	own        int        // our place among them; -1 for a leader on its way out
 	observers  []progress
 
 	checkQuorum Instant // resign then, unless a majority fetches before
@@ -54,7 +55,8 @@ type leaderState struct {
 	scratch  []parkedFetch
 	barriers []waitingBarrier // by clock
 	clock    uint64           // counts barriers
-	change   *voterChange
+	change   *change
+	known    VoterSet // at kraft.version 0: what the voters told of themselves
 
 	reserveRetry Instant // below the disk reserve: when to try a handoff again
 	values       []int64
@@ -68,23 +70,28 @@ func newLeaderState(n *Node, epochStart int64) *leaderState {
 
 // track follows the newest voter set: replicas keep their progress when they become voters or stop being such.
 func (l *leaderState) track(n *Node) {
-	old := slices.Concat(l.voters, l.observers)
+	old, voters := slices.Concat(l.voters, l.observers), len(l.voters)
 	l.set = n.voters.current()
 	l.voters, l.observers = make([]progress, len(l.set)), nil
 	for i, v := range l.set {
 		l.voters[i] = newProgress(v.Key)
 	}
-	for _, p := range old {
-		if i := l.voterIndex(p.key); i >= 0 {
-			l.voters[i] = p
+	for i, p := range old {
+		if v := l.voterIndex(p.key); v >= 0 {
+			if i >= voters {
+				p.end = Unknown // what it acknowledged as an observer need not be on its disk (observer.only)
+			}
+			l.voters[v] = p
 		} else if p.lastFetch != Instant(Unknown) {
 			l.observers = append(l.observers, p)
 		}
 	}
-	l.values = make([]int64, len(l.set))
-	if l.checkQuorum == Never {
-		l.resetCheckQuorum(n) // a sole voter may have got company
+	l.own = -1
+	if n.isVoter {
+		l.own = l.voterIndex(n.cfg.Self)
 	}
+	l.values = make([]int64, len(l.set))
+	l.resetCheckQuorum(n) // those who count are others now; a sole voter may have got company, or has lost it
 }
 
 // voterIndex finds a voter by key; an entry without a directory id matches by id alone.
@@ -125,7 +132,7 @@ func (l *leaderState) forgetObservers(now Instant) {
 
 func (l *leaderState) resetCheckQuorum(n *Node) {
 	l.checkQuorum = Never
-	if len(l.set) > 1 || !n.isVoter {
+	if !n.alone() {
 		l.checkQuorum = n.now.Add(n.cfg.FetchTimeout * 3 / 2)
 	}
 	for i := range l.voters {
@@ -138,7 +145,7 @@ func (l *leaderState) markSeen(n *Node, p *progress) {
 	p.seen = true
 	seen := 0
 	for i := range l.voters {
-		if l.voters[i].seen || l.voters[i].key.ID == n.cfg.Self.ID {
+		if l.voters[i].seen || i == l.own {
 			seen++
 		}
 	}
@@ -156,7 +163,7 @@ func (l *leaderState) wake(n *Node) {
 	if l.change != nil {
 		n.wake(l.change.deadline)
 	}
-	if n.belowReserve && !n.transfer.active() && len(l.set) > 1 {
+	if n.belowReserve && !n.transfer.active() && !n.alone() {
 		n.wake(l.reserveRetry)
 	}
 	if len(n.proposals.held) > 0 && !n.flushing && !n.transfer.pausing() {
@@ -175,7 +182,7 @@ func (l *leaderState) onDeadline(n *Node) {
 		i++
 	}
 	if l.change != nil && n.now >= l.change.deadline {
-		n.endVoterChange(RequestTimedOut)
+		n.changeTimedOut()
 	}
 	if n.now >= l.checkQuorum {
 		// No successor is to be expected on this side of the cut, so nothing waits for one.
@@ -313,10 +320,9 @@ func (l *leaderState) serveParked(n *Node) {
 func (n *Node) advance() {
 	l := n.leader
 	for i := range l.voters {
-		if l.voters[i].key.ID == n.cfg.Self.ID {
-			l.values[i] = min(n.log.end, n.flushed)
-		} else {
-			l.values[i] = l.voters[i].end
+		l.values[i] = l.voters[i].end
+		if i == l.own {
+			l.values[i] = n.flushed
 		}
 	}
 	to := commitPoint(n.highWatermark, l.epochStart, l.values)
@@ -324,7 +330,7 @@ func (n *Node) advance() {
 		return
 	}
 	n.raiseHighWatermark(to)
-	n.voterChangeCommitted()
+	n.changeCommitted()
 	l.serveParked(n)
 }
 
@@ -339,9 +345,7 @@ func (n *Node) leaveOffice() {
 	for _, b := range l.barriers {
 		n.answer(b.id, BarrierResult{Header: n.clientHeader(NotLeaderOrFollower), HighWatermark: Unknown})
 	}
-	if l.change != nil && !l.change.appended() {
-		n.answer(l.change.id, UpdateRaftVoterResponse{n.header(NotLeaderOrFollower)})
-	}
+	n.abandonChange(l.change)
 	n.proposals.park(n)
 	n.transfer.leftOffice(n)
 }
@@ -390,7 +394,7 @@ func (l *leaderState) finishBarriers(n *Node) {
 	}
 	for i := range l.voters {
 		l.values[i] = int64(l.voters[i].confirmed)
-		if l.voters[i].key.ID == n.cfg.Self.ID {
+		if i == l.own {
 			l.values[i] = int64(l.clock)
 		}
 	}
@@ -424,25 +428,30 @@ func (n *Node) describe() DescribeQuorumResponse {
 	}
 }
 
-// describe lists the replicas: the voters, whose number it returns, then the observers by key.
+// describe lists the replicas: the voters, whose number it returns, then the observers by key. One of them is the leader.
 func (l *leaderState) describe(n *Node) (replicas []ReplicaProgress, voters int) {
-	replicas = make([]ReplicaProgress, 0, len(l.voters)+len(l.observers))
+	own := ReplicaProgress{Key: n.cfg.Self, LogEnd: n.log.end, LastFetch: n.now, LastCaughtUp: n.now, BelowReserve: n.belowReserve}
+	replicas = make([]ReplicaProgress, 0, len(l.voters)+len(l.observers)+1)
 	for i := range l.voters {
-		replicas = append(replicas, l.voters[i].describe(n))
+		if i == l.own {
+			replicas = append(replicas, own)
+			continue
+		}
+		replicas = append(replicas, l.voters[i].describe())
 	}
 	voters = len(replicas)
+	if l.own < 0 {
+		replicas = append(replicas, own)
+	}
 	for i := range l.observers {
 		if n.now < l.observers[i].lastFetch.Add(observerSession) {
-			replicas = append(replicas, l.observers[i].describe(n))
+			replicas = append(replicas, l.observers[i].describe())
 		}
 	}
 	slices.SortFunc(replicas[voters:], func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
 	return replicas, voters
 }
 
-func (p *progress) describe(n *Node) ReplicaProgress {
-	if p.key.ID == n.cfg.Self.ID {
-		return ReplicaProgress{Key: n.cfg.Self, LogEnd: n.log.end, LastFetch: n.now, LastCaughtUp: n.now, BelowReserve: n.belowReserve}
-	}
+func (p *progress) describe() ReplicaProgress {
 	return ReplicaProgress{Key: p.key, LogEnd: p.end, LastFetch: p.lastFetch, LastCaughtUp: p.lastCaughtUp, BelowReserve: p.belowReserve}
 }

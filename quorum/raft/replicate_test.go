@@ -177,92 +177,10 @@ func TestCheckQuorumWindow(t *testing.T) {
 	}
 }
 
-// TestUnsupportedRequests: what is not there yet is refused, not half done.
-func TestUnsupportedRequests(t *testing.T) {
+// TestFetchSnapshotIsUnsupported: what is not there yet is refused, not half done.
+func TestFetchSnapshotIsUnsupported(t *testing.T) {
 	m, _ := leaderOf(t)
-	if r := ask(t, m, AddRaftVoterRequest{Voter: testKey(9)}).(AddRaftVoterResponse); r.Error != UnsupportedVersion || r.Message == "" {
-		t.Errorf("add: %+v", r)
-	}
-	if r := ask(t, m, RemoveRaftVoterRequest{ClusterID: new("other"), Voter: testKey(2)}).(RemoveRaftVoterResponse); r.Error != InconsistentClusterID {
-		t.Errorf("remove: %+v", r)
-	}
 	if r := ask(t, m, FetchSnapshotRequest{ClusterID: testCluster}).(FetchSnapshotResponse); r.TopError != UnsupportedVersion {
 		t.Errorf("fetch snapshot: %+v", r)
-	}
-}
-
-// TestUpdateRaftVoterErrors is kraft-spec 8.4 up to the probe (C-238).
-func TestUpdateRaftVoterErrors(t *testing.T) {
-	base := UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}
-	for name, c := range map[string]struct {
-		change func(*UpdateRaftVoterRequest)
-		code   ErrorCode
-	}{
-		"wrong cluster":        {func(r *UpdateRaftVoterRequest) { r.ClusterID = new("other") }, InconsistentClusterID},
-		"null cluster":         {func(r *UpdateRaftVoterRequest) { r.ClusterID = nil }, InvalidRequest},
-		"older epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 0 }, FencedLeaderEpoch},
-		"newer epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 2 }, UnknownLeaderEpoch},
-		"no directory id":      {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{} }, InvalidRequest},
-		"negative id":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key.ID = -1 }, InvalidRequest},
-		"range upside down":    {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{1, 0} }, InvalidRequest},
-		"range too low":        {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{0, 0} }, InvalidRequest},
-		"no endpoint for us":   {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = r.Voter.Endpoints[:1] }, InvalidRequest},
-		"not a voter":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key = testKey(9) }, VoterNotFound},
-		"another disk":         {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{9} }, VoterNotFound},
-		"nothing to change":    {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = testEndpoints(2)[1:] }, NoError},
-		"not a word, just yet": {func(r *UpdateRaftVoterRequest) {}, -2}, // the probe is under way
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, _ := leaderOf(t)
-			r := base
-			c.change(&r)
-			got, ok := ask(t, m, r).(UpdateRaftVoterResponse)
-			code := max(got.Error, got.TopError)
-			if !ok {
-				code = -2
-			}
-			if code != c.code {
-				t.Errorf("error %d, want %d", code, c.code)
-			}
-		})
-	}
-}
-
-// TestVoterChangeProbe: what the probe of a new endpoint may say (C-238, KAFKA-20661).
-func TestVoterChangeProbe(t *testing.T) {
-	for name, c := range map[string]struct {
-		outcome Outcome
-		code    ErrorCode
-		voters  bool // the new set is in force
-	}{
-		"answers":            {Outcome{Response: ApiVersionsResponse{KRaft: &VersionRange{0, 1}}}, NoError, true},
-		"refused":            {Outcome{Failure: Refused}, RequestTimedOut, false},
-		"error":              {Outcome{Response: ApiVersionsResponse{Error: UnsupportedVersion}}, RequestTimedOut, false},
-		"observer only":      {Outcome{Response: ApiVersionsResponse{}}, InvalidRequest, false},
-		"says another range": {Outcome{Response: ApiVersionsResponse{KRaft: &VersionRange{0, 0}}}, InvalidRequest, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, n := leaderOf(t)
-			n.Step(n.now, Inbound{ID: 70, Request: UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}})
-			sends := m.take().sends
-			if len(sends) != 1 || sends[0].To.Host != "n7" {
-				t.Fatalf("probe: %+v", sends)
-			}
-			// One change at a time.
-			if r := ask(t, m, UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(3), Endpoints: testEndpoints(8), KRaft: VersionRange{0, 1}}}).(UpdateRaftVoterResponse); r.Error != RequestTimedOut {
-				t.Errorf("second change: %+v", r)
-			}
-			c.outcome.Correlation = sends[0].Correlation
-			n.Step(n.now, c.outcome)
-			answers := m.take().answers
-			i := slices.IndexFunc(answers, func(a Answer) bool { return a.ID == 70 })
-			if i < 0 || answers[i].Result.(UpdateRaftVoterResponse).Error != c.code {
-				t.Fatalf("answers %+v, want error %d", answers, c.code)
-			}
-			v, _ := n.Status().Voters.ByID(2)
-			if got := v.Endpoints[0].Host == "n7"; got != c.voters {
-				t.Errorf("voter 2 is at %v", v.Endpoints)
-			}
-		})
 	}
 }

@@ -8,7 +8,8 @@ package raft
 //	Prospective --rejected or timed out-->  Follower (leader and endpoint known) or Unattached
 //	Candidate   --election timer-->  Prospective
 //	Follower    --fetch timer, or the leader resigned or died-->  Prospective
-//	Leader      --silent majority, handoff, shutdown-->  Resigned  --election timer-->  Unattached of the next epoch
+//	Leader      --silent majority, handoff, shutdown, own removal-->  Resigned
+//	Resigned    --election timer-->  Unattached of the next epoch, or of the same if it is no voter any more
 
 // electionCause is why a campaign began.
 type electionCause uint8
@@ -41,18 +42,16 @@ func (n *Node) start() {
 		n.state = ElectionState{Epoch: n.log.lastEpoch(), Leader: None, Voted: NoReplica}
 		n.role, n.election = Unattached, n.unattachedTimer()
 	case s.Leader == n.cfg.Self.ID && s.Leader != None:
-		// It must not lead on in that epoch: unflushed records may be gone, and their offsets must not be used twice.
-		n.role = Unattached
-		if n.isVoter {
+		// It must not lead on in that epoch: unflushed records may be gone, and their offsets must not be used twice. Nor
+		// may it forget that it led: it voted for itself, and must vote for nobody else there.
+		n.role, n.election = Unattached, Never
+		if n.electable() {
 			n.becomeResigned(nil)
-		} else {
-			n.state.Leader = None
-			n.election = Never
 		}
-	case s.Voted.ID == n.cfg.Self.ID && s.Voted.ID != None && n.isVoter && s.Leader == None &&
+	case s.Voted.ID == n.cfg.Self.ID && s.Voted.ID != None && n.electable() && s.Leader == None &&
 		(s.Voted.DirectoryID.IsZero() || s.Voted.DirectoryID == n.cfg.Self.DirectoryID):
 		n.setRole(Candidate)
-		n.tally = newTally(n.voters.current(), n.cfg.Self.ID)
+		n.tally = newTally(n.voters.current(), n.cfg.Self)
 		n.election = n.randomElectionTimeout()
 	case s.Leader != None && len(n.endpointsOf(s.Leader)) > 0:
 		n.becomeFollower(s.Epoch, s.Leader, n.endpointsOf(s.Leader))
@@ -60,7 +59,7 @@ func (n *Node) start() {
 		n.role, n.election = Unattached, n.unattachedTimer()
 		n.fetch = fetchState{notBefore: n.now}
 	}
-	if n.isVoter && len(n.voters.current()) == 1 {
+	if n.alone() {
 		switch n.role {
 		case Candidate:
 			n.maybeWin()
@@ -85,7 +84,7 @@ func (n *Node) setRole(r Role) {
 }
 
 func (n *Node) unattachedTimer() Instant {
-	if !n.isVoter {
+	if !n.electable() {
 		return Never
 	}
 	return n.randomElectionTimeout()
@@ -94,7 +93,7 @@ func (n *Node) unattachedTimer() Instant {
 // observe takes in an epoch, and perhaps its leader, that a message told. Lower epochs are not news.
 func (n *Node) observe(epoch Epoch, leader NodeID, endpoints []Endpoint) {
 	if leader != None && leader == n.cfg.Self.ID && (epoch > n.state.Epoch || epoch == n.state.Epoch && n.state.Leader != leader) {
-		if n.isVoter {
+		if n.electable() {
 			n.fatal(InconsistentState, "a peer says that this node leads epoch %d, which it does not know of (own epoch %d): its quorum-state was lost or another process uses node id %d",
 				epoch, n.state.Epoch, leader)
 			return
@@ -110,7 +109,7 @@ func (n *Node) observe(epoch Epoch, leader NodeID, endpoints []Endpoint) {
 		n.becomeFollower(epoch, leader, endpoints)
 	case epoch > n.state.Epoch:
 		n.becomeUnattached(epoch, leader)
-	case epoch < n.state.Epoch || leader == None:
+	case epoch < n.state.Epoch || leader == None || leader == n.cfg.Self.ID:
 	case n.state.Leader == None && len(endpoints) > 0:
 		n.becomeFollower(epoch, leader, endpoints)
 	case n.state.Leader == None:
@@ -141,12 +140,12 @@ func (n *Node) becomeUnattached(epoch Epoch, leader NodeID) {
 	case Leader, Follower:
 		n.election = n.randomElectionTimeout()
 	}
-	if !n.isVoter {
+	if !n.electable() {
 		n.election = Never
 	}
 	n.setRole(Unattached)
 	n.leaderEndpoints = nil
-	if n.isVoter {
+	if n.electable() {
 		// An election is under way and its winner will announce itself: look for a leader only if none does.
 		n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
 	}
@@ -157,7 +156,7 @@ func (n *Node) becomeUnattached(epoch Epoch, leader NodeID) {
 func (n *Node) becomeProspective(cause electionCause) {
 	n.campaign.cause = cause
 	n.setRole(Prospective)
-	n.tally = newTally(n.voters.current(), n.cfg.Self.ID)
+	n.tally = newTally(n.voters.current(), n.cfg.Self)
 	n.election = n.randomElectionTimeout()
 	n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
 	n.maybeWin()
@@ -168,7 +167,7 @@ func (n *Node) becomeCandidate() {
 	n.state = ElectionState{Epoch: n.state.Epoch + 1, Leader: None, Voted: n.cfg.Self}
 	n.leaderEndpoints = nil
 	n.setRole(Candidate)
-	n.tally = newTally(n.voters.current(), n.cfg.Self.ID)
+	n.tally = newTally(n.voters.current(), n.cfg.Self)
 	n.election = n.randomElectionTimeout()
 	switch n.campaign.cause {
 	case causeTimer:
@@ -221,6 +220,7 @@ func (n *Node) becomeResigned(successors []ReplicaKey) {
 	n.setRole(Resigned)
 	n.election = n.randomElectionTimeout()
 	n.resigned = newResignedState(n, successors)
+	n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
 	n.noteLeader()
 }
 

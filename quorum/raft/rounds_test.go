@@ -50,7 +50,7 @@ func TestTally(t *testing.T) {
 		for i := range c.voters {
 			ids = append(ids, NodeID(i+1))
 		}
-		tally := newTally(testVoters(ids...), 1)
+		tally := newTally(testVoters(ids...), testKey(1))
 		for i := 1; i < c.yes; i++ {
 			tally.ballots[i] = granted
 		}

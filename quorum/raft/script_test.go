@@ -15,6 +15,8 @@ import (
 // go test ./quorum/raft -run Scripts -rewrite and read the diff. Commands:
 //
 //	quorum voters=N observers=N [static] [pending=N] [fetchbytes=N]   a new quorum: voters 1…N, observers 11…, all formatted, none started
+//	… joinable | autojoin     … whose observers may become voters | ask for it
+//	… static directories      … whose static voters have a directory id
 //	… leader=N                … and started, with that leader, and let settle
 //	log node=N epochs=(…)     one record of each of these epochs stands in the log before the start
 //	start [node=(…)]          boot members (all)
@@ -28,6 +30,9 @@ import (
 //	cut a=(…) b=(…), heal     messages between a and b get lost
 //	await node=N id=NAME offset=N   a duplicate waits for its original
 //	handoff node=N [target=N] [dry] [pause=MS] [catchup=MS] [epoch=N]
+//	add node=N voter=N [early] | remove node=N voter=N   asks node to change the voters; early: the answer may come before the commit
+//	upgrade node=N [version=N]   of kraft.version
+//	format node=N             a new disk: another directory id, no voters known
 //	shutdown, barrier, reserve node=N [below]
 //	gone node=N peer=N        the node's connection to peer ended and dialling it is refused
 //	forge node=N diverging=OFFSET@EPOCH | hw=N | notleader   answers the node's fetch in flight
@@ -134,6 +139,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "epoch", (*int32)(&h.ExpectEpoch))
 		h.Target.ID, h.MaxPause, h.CatchUpTimeout = NodeID(target), time.Duration(pause)*time.Millisecond, time.Duration(catchUp)*time.Millisecond
 		s.step(s.chosen(t, d)[0], h)
+	case "add", "remove", "upgrade":
+		s.changeVoters(t, d)
+	case "format":
+		for _, m := range s.chosen(t, d) {
+			m.cfg.Self.DirectoryID[1]++
+			m.log, m.state, m.bootstrap = nil, ElectionState{Leader: None, Voted: NoReplica}, []ControlAt{{-1, KRaftVersion{1}}}
+		}
 	case "shutdown":
 		s.step(s.chosen(t, d)[0], Shutdown{})
 	case "reserve":
@@ -160,8 +172,12 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "vote":
 		s.vote(t, d)
 	case "voters":
-		for _, v := range s.chosen(t, d)[0].node.Status().Voters {
+		st := s.chosen(t, d)[0].node.Status()
+		for _, v := range st.Voters {
 			s.printf("%d: %v", v.Key.ID, v.Endpoints)
+		}
+		if c := st.VoterChange; c != nil {
+			s.printf("%s of %d under way, offset %d", c.Kind, c.Voter.ID, c.Offset)
 		}
 	case "iterations":
 		var ms int
@@ -241,13 +257,13 @@ func (s *script) create(t *testing.T, d *datadriven.TestData) {
 		cfg := testConfig(id, set)
 		bootstrap := dynamic(set)
 		if i >= voters {
-			bootstrap, cfg.ObserverOnly = []ControlAt{{-1, KRaftVersion{1}}}, true
+			bootstrap, cfg.AutoJoin = []ControlAt{{-1, KRaftVersion{1}}}, d.HasArg("autojoin")
+			cfg.ObserverOnly = !cfg.AutoJoin && !d.HasArg("joinable")
 		}
 		if d.HasArg("static") {
-			cfg.Self.DirectoryID, bootstrap = UUID{}, nil
-			cfg.StaticVoters = slices.Clone(set)
-			for j := range cfg.StaticVoters {
-				cfg.StaticVoters[j].Key.DirectoryID = UUID{}
+			bootstrap, cfg.StaticVoters = nil, static(set)
+			if !d.HasArg("directories") {
+				cfg.Self.DirectoryID = UUID{}
 			}
 		}
 		d.MaybeScanArgs(t, "pending", &cfg.MaxPending)
@@ -329,6 +345,9 @@ func (s *script) boot(t *testing.T, m *member) {
 func (s *script) election(m *member) string {
 	n := m.node
 	out := fmt.Sprintf("%s epoch=%d", n.role, n.state.Epoch)
+	if !n.isVoter && (n.role == Leader || n.role == Resigned || n.electable()) {
+		out = "(removed) " + out
+	}
 	if n.state.Leader != None {
 		out += fmt.Sprintf(" leader=%d", n.state.Leader)
 	}
@@ -533,7 +552,11 @@ func (s *script) arrive(p packet) {
 	case to.node == nil || p.host != to.host:
 		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, failure: Refused, arrives: s.now})
 	case isProbe(p.request):
-		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, response: ApiVersionsResponse{KRaft: &VersionRange{0, 1}}, arrives: s.now.Add(time.Millisecond)})
+		offer := ApiVersionsResponse{KRaft: &VersionRange{0, 1}}
+		if to.cfg.ObserverOnly {
+			offer.KRaft = nil
+		}
+		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, response: offer, arrives: s.now.Add(time.Millisecond)})
 	default:
 		s.nextID++
 		s.served[s.nextID] = p
@@ -542,6 +565,26 @@ func (s *script) arrive(p packet) {
 }
 
 func isProbe(r Request) bool { _, ok := r.(ApiVersionsRequest); return ok }
+
+func (s *script) changeVoters(t *testing.T, d *datadriven.TestData) {
+	m, id, voter, version := s.chosen(t, d)[0], s.newID(t, d), int32(0), 1
+	d.MaybeScanArgs(t, "voter", &voter)
+	d.MaybeScanArgs(t, "version", &version)
+	s.names[id] = strings.TrimSpace(fmt.Sprintf("%s %s", d.Cmd, strings.TrimPrefix(strconv.Itoa(int(voter)), "0")))
+	switch d.Cmd {
+	case "upgrade":
+		s.step(m, UpgradeKRaft{ID: id, Version: int16(version)})
+	case "add":
+		o := s.member(NodeID(voter))
+		s.step(m, Inbound{ID: id, Request: AddRaftVoterRequest{Voter: o.cfg.Self, Endpoints: o.cfg.Endpoints, AckWhenCommitted: !d.HasArg("early")}})
+	case "remove":
+		v, ok := m.node.voters.current().ByID(NodeID(voter))
+		if !ok {
+			v.Key = testKey(NodeID(voter))
+		}
+		s.step(m, Inbound{ID: id, Request: RemoveRaftVoterRequest{Voter: v.Key}})
+	}
+}
 
 func (s *script) forge(t *testing.T, d *datadriven.TestData) {
 	m := s.chosen(t, d)[0]
@@ -608,7 +651,7 @@ var errorNames = map[ErrorCode]string{
 	UnknownLeaderEpoch: "UNKNOWN_LEADER_EPOCH", InvalidRequest: "INVALID_REQUEST", OffsetNotAvailable: "OFFSET_NOT_AVAILABLE",
 	InvalidVoterKey: "INVALID_VOTER_KEY", RequestTimedOut: "REQUEST_TIMED_OUT", VoterNotFound: "VOTER_NOT_FOUND",
 	KafkaStorageError: "KAFKA_STORAGE_ERROR", ThrottlingQuotaExceeded: "THROTTLING_QUOTA_EXCEEDED", InconsistentClusterID: "INCONSISTENT_CLUSTER_ID",
-	UnsupportedVersion: "UNSUPPORTED_VERSION", RecordBatchTooLarge: "RECORD_BATCH_TOO_LARGE",
+	UnsupportedVersion: "UNSUPPORTED_VERSION", DuplicateVoter: "DUPLICATE_VOTER", InvalidUpdateVersion: "INVALID_UPDATE_VERSION", RecordBatchTooLarge: "RECORD_BATCH_TOO_LARGE",
 }
 
 func header(h Header) string {
@@ -624,6 +667,10 @@ func header(h Header) string {
 		out += fmt.Sprintf(" leader=%d epoch=%d", h.Leader, h.Epoch)
 	}
 	return out
+}
+
+func changeOutcome(code ErrorCode, message string) string {
+	return strings.TrimSpace(errorNames[code] + " " + message)
 }
 
 // describe is the one notation for messages and answers.
@@ -671,6 +718,16 @@ func describe(x any, batches []testBatch) string {
 		return fmt.Sprintf("UpdateRaftVoter epoch=%d voter=%d at %s", r.Epoch, r.Voter.Key.ID, r.Voter.Endpoints[0].Host)
 	case UpdateRaftVoterResponse:
 		return strings.TrimSpace("update ok " + header(r.Header))
+	case AddRaftVoterRequest:
+		return fmt.Sprintf("AddRaftVoter %s", r.Voter)
+	case AddRaftVoterResponse:
+		return changeOutcome(r.Error, r.Message)
+	case RemoveRaftVoterRequest:
+		return fmt.Sprintf("RemoveRaftVoter %s", r.Voter)
+	case RemoveRaftVoterResponse:
+		return changeOutcome(r.Error, r.Message)
+	case UpgradeResult:
+		return changeOutcome(r.Error, r.Message)
 	case ApiVersionsRequest:
 		return "ApiVersions"
 	case ProposeResult:

@@ -14,7 +14,7 @@ func (n *Node) Status() Status {
 		Elections:      n.elections,
 		BelowReserve:   n.belowReserve, Stopping: n.stopping,
 	}
-	if n.role == Resigned {
+	if n.state.Leader == n.cfg.Self.ID && n.role != Leader {
 		s.Leader, s.LeaderEndpoints = None, nil // nobody serves this epoch any more
 	}
 	if n.needSnapshot != nil {
@@ -23,6 +23,9 @@ func (n *Node) Status() Status {
 	if l := n.leader; l != nil {
 		s.EpochStart, s.ParkedFetches = l.epochStart, len(l.parked)
 		s.Progress, _ = l.describe(n)
+		if c := l.change; c != nil {
+			s.VoterChange = &VoterChange{Kind: c.kind, Voter: c.voter.Key, Offset: c.offset}
+		}
 	}
 	return s
 }

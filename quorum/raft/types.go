@@ -140,6 +140,18 @@ func (s VoterSet) Contains(key ReplicaKey) bool {
 	return ok && (v.Key.DirectoryID.IsZero() || v.Key.DirectoryID == key.DirectoryID)
 }
 
+// with returns the set with that entry in the place of the one with its id, or beside the others.
+func (s VoterSet) with(entry Voter) VoterSet {
+	set := append(s.without(entry.Key.ID), entry)
+	slices.SortFunc(set, func(a, b Voter) int { return cmp.Compare(a.Key.ID, b.Key.ID) })
+	return set
+}
+
+// without returns the set without the entry with that id.
+func (s VoterSet) without(id NodeID) VoterSet {
+	return slices.DeleteFunc(slices.Clone(s), func(v Voter) bool { return v.Key.ID == id })
+}
+
 // Majority is the number of voters that decides.
 func (s VoterSet) Majority() int { return len(s)/2 + 1 }
 
@@ -208,6 +220,7 @@ const (
 	OffsetNotAvailable      ErrorCode = 78
 	InvalidRecord           ErrorCode = 87
 	ThrottlingQuotaExceeded ErrorCode = 89
+	InvalidUpdateVersion    ErrorCode = 95
 	SnapshotNotFound        ErrorCode = 98
 	PositionOutOfRange      ErrorCode = 99
 	UnknownTopicID          ErrorCode = 100

@@ -30,7 +30,7 @@ var coreBugs = []planted{
 	},
 	{
 		name: "a leader that restarts leads on", within: 20, finds: []string{"SingleLeader", "UniquePosition"},
-		edits: []edit{{"raft/roles.go", "		if n.isVoter {\n			n.becomeResigned(nil)", "		if n.isVoter && BUG {\n			n.becomeLeader()\n		} else if n.isVoter {\n			n.becomeResigned(nil)"}},
+		edits: []edit{{"raft/roles.go", "		if n.electable() {\n			n.becomeResigned(nil)", "		if n.electable() && BUG {\n			n.becomeLeader()\n		} else if n.electable() {\n			n.becomeResigned(nil)"}},
 	},
 	{
 		name: "parked fetches are forgotten with the office", within: 20, finds: []string{"EveryRequestAnswered"},
@@ -60,7 +60,7 @@ var coreBugs = []planted{
 	},
 	{
 		name: "the leader counts what it has not on disk", within: 20, finds: []string{"MajorityReachedHighWatermark"},
-		edits: []edit{{"raft/replicate.go", "l.values[i] = min(n.log.end, n.flushed)\n", "l.values[i] = min(n.log.end, n.flushed)\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
+		edits: []edit{{"raft/replicate.go", "l.values[i] = n.flushed\n", "l.values[i] = n.flushed\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
 	},
 	{
 		name: "votes do not look at the log", within: 100, finds: []string{"LeaderHasAllAckedValues", "NoTruncationBelowHW", "NoLogDivergence"},
