@@ -12,11 +12,16 @@ import (
 	"time"
 )
 
-var clusterSeed = flag.Uint64("cluster.seed", 0, "run TestCluster with this seed only, and print its trace")
+var (
+	clusterSeed  = flag.Uint64("cluster.seed", 0, "run TestCluster with this seed only, and print its trace")
+	clusterSeeds = flag.Uint64("cluster.seeds", 50, "how many seeds TestCluster runs")
+	clusterFirst = flag.Uint64("cluster.first", 1, "the first of them")
+)
 
-// TestCluster runs whole quorums on lossy, slow, reordering networks with crashes that lose what was not flushed. It checks
-// that an epoch has one leader, that logs agree below the high watermark, that an acknowledged write is never lost, that a
-// barrier is never behind, and that with all faults healed a write commits.
+// TestCluster runs whole quorums on lossy, slow, reordering networks with crashes that lose what was not flushed, while voters
+// are added, removed, and lose their disks. It checks that an epoch has one leader, that logs agree below the high watermark,
+// which is on the disks of a majority of the newest voter set, that an acknowledged write is never lost, that a barrier is
+// never behind, that a voter change answered as committed is, and that with all faults healed a write commits.
 func TestCluster(t *testing.T) {
 	if *clusterSeed != 0 {
 		w := newWorld(*clusterSeed)
@@ -26,12 +31,12 @@ func TestCluster(t *testing.T) {
 		}
 		return
 	}
-	seeds := uint64(50)
+	seeds := *clusterSeeds
 	if testing.Short() {
-		seeds = 15
+		seeds = min(seeds, 15)
 	}
 	stats := worldStats{}
-	for seed := uint64(1); seed <= seeds; seed++ {
+	for seed := *clusterFirst; seed < *clusterFirst+seeds; seed++ {
 		w := newWorld(seed)
 		if err := w.run(); err != nil {
 			t.Fatalf("%v\nreproduce: go test ./quorum/raft -run TestCluster -cluster.seed=%d", err, seed)
@@ -39,13 +44,16 @@ func TestCluster(t *testing.T) {
 		stats.add(w.stats)
 	}
 	t.Logf("%d seeds: %+v", seeds, stats)
-	if stats.Acked == 0 || stats.Crashes == 0 || stats.Handoffs == 0 || stats.Barriers == 0 || stats.Truncations == 0 {
+	if stats.Acked == 0 || stats.Crashes == 0 || stats.Handoffs == 0 || stats.Barriers == 0 || stats.Truncations == 0 ||
+		stats.Added == 0 || stats.Joined == 0 || stats.Removed == 0 || stats.SelfRemoved == 0 || stats.LostDisks == 0 {
 		t.Errorf("the test tested too little: %+v", stats)
 	}
 }
 
 type worldStats struct {
 	Steps, Elections, Crashes, Acked, Refused, Handoffs, Barriers, Truncations int
+
+	Added, Joined, Removed, SelfRemoved, LostDisks int
 }
 
 func (s *worldStats) add(o worldStats) {
@@ -57,6 +65,11 @@ func (s *worldStats) add(o worldStats) {
 	s.Handoffs += o.Handoffs
 	s.Barriers += o.Barriers
 	s.Truncations += o.Truncations
+	s.Added += o.Added
+	s.Joined += o.Joined
+	s.Removed += o.Removed
+	s.SelfRemoved += o.SelfRemoved
+	s.LostDisks += o.LostDisks
 }
 
 type occurrence struct {
@@ -79,6 +92,9 @@ type world struct {
 	quiet   bool // no client
 
 	symmetric bool // all messages take as long
+
+	bootstrap VoterSet
+	admin     map[RequestID]voterAsked
 
 	cut         map[link]bool
 	outstanding map[link]Correlation
@@ -106,7 +122,7 @@ type servedRequest struct {
 func newWorld(seed uint64) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 1)), faults: true,
-		cut: map[link]bool{}, outstanding: map[link]Correlation{}, conns: map[link]ConnID{},
+		admin: map[RequestID]voterAsked{}, cut: map[link]bool{}, outstanding: map[link]Correlation{}, conns: map[link]ConnID{},
 		served: map[RequestID]servedRequest{}, leaders: map[Epoch]NodeID{}, acked: map[string]int64{}, barriers: map[RequestID]int64{},
 	}
 	w.loss = []float64{0, 0.01, 0.1}[w.rng.IntN(3)]
@@ -117,15 +133,21 @@ func newWorld(seed uint64) *world {
 		ids = append(ids, NodeID(i))
 	}
 	set := testVoters(ids...)
-	observers := w.rng.IntN(3)
+	w.bootstrap = set
+	observers := w.rng.IntN(4)
+	for i := range observers {
+		ids = append(ids, NodeID(voters+i))
+	}
+	everybody := testVoters(ids...) // who may be asked for the leader
 	for i := range voters + observers {
-		cfg := testConfig(NodeID(i), set)
+		cfg := testConfig(NodeID(i), everybody)
 		cfg.Rand = rand.New(rand.NewPCG(seed, uint64(100+i)))
 		cfg.FetchMaxBytes = 150 + w.rng.IntN(1000)
 		bootstrap := dynamic(set)
 		if i >= voters {
 			bootstrap = []ControlAt{{-1, KRaftVersion{1}}}
-			cfg.ObserverOnly = w.rng.IntN(2) == 0
+			cfg.ObserverOnly = w.rng.IntN(3) == 0
+			cfg.AutoJoin = w.rng.IntN(3) == 0
 		}
 		w.members = append(w.members, newMember(cfg, bootstrap))
 	}
@@ -165,6 +187,7 @@ func (w *world) run() error {
 	}
 	w.after(time.Second, w.client)
 	w.after(2*time.Second, w.fault)
+	w.after(2*time.Second, w.changeVoters)
 	if err := w.until(Instant(20 * time.Second)); err != nil {
 		return err
 	}
@@ -225,6 +248,9 @@ func (w *world) take(m *member) error {
 		w.logf("%d persist %+v", id, *r.Persist)
 	}
 	if err := w.inspect(m); err != nil {
+		return err
+	}
+	if err := w.inspectCommit(m, r.Appends); err != nil {
 		return err
 	}
 	if r.Flush {
@@ -311,6 +337,10 @@ func (w *world) answer(m *member, a Answer, batches []testBatch) error {
 			w.stats.Handoffs++
 		}
 	case Response:
+		if asked, ok := w.admin[a.ID]; ok {
+			delete(w.admin, a.ID)
+			return w.voterAnswer(m, asked, r)
+		}
 		w.respond(m, a.ID, r, batches)
 	default:
 		return fmt.Errorf("answer %T", a.Result)
@@ -361,6 +391,10 @@ func (w *world) send(m *member, s Send) {
 	}
 	w.outstanding[l] = s.Correlation
 	conn, sender, target := w.conns[l], m.node, w.members[to]
+	if _, ok := s.Request.(AddRaftVoterRequest); ok {
+		m.joining = w.now
+		w.stats.Joined++
+	}
 	if target.node == nil && !w.cut[l] { // refused at once
 		w.after(w.latency(), func() error {
 			if m.node != sender {
@@ -380,7 +414,11 @@ func (w *world) send(m *member, s Send) {
 		if _, ok := s.Request.(ApiVersionsRequest); ok {
 			id := RequestID(1<<40) + w.newID()
 			w.served[id] = servedRequest{from, to, s.Correlation, sender}
-			w.respond(target, id, ApiVersionsResponse{KRaft: &VersionRange{0, 1}}, nil)
+			answer := ApiVersionsResponse{KRaft: &VersionRange{0, 1}}
+			if target.cfg.ObserverOnly {
+				answer.KRaft = nil
+			}
+			w.respond(target, id, answer, nil)
 			return nil
 		}
 		id := w.newID()

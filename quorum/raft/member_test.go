@@ -27,13 +27,18 @@ type member struct {
 	generation uint64
 	bootstrap  []ControlAt
 
-	flushing bool
-	flushLog []testBatch // what the running flush will have made durable
-	flushEnd int64
-	flushGen uint64
-	kept     map[Correlation][]testBatch
-	payloads map[RequestID]string
-	checked  int // batches of the log that were compared with what is committed
+	flushing  bool
+	flushLog  []testBatch // what the running flush will have made durable
+	flushEnd  int64
+	flushGen  uint64
+	kept      map[Correlation][]testBatch
+	payloads  map[RequestID]string
+	counted   int64 // the high watermark that was last looked at
+	countedBy *Node
+	inForce   VoterSet
+	joining   Instant // when it was last asked for as a voter
+	disks     byte    // lost
+	checked   int     // batches of the log that were compared with what is committed
 }
 
 // takeover is what a Ready leaves to the world outside.
