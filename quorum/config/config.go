@@ -57,6 +57,7 @@ type Config struct {
 	ControllerListener string             // controller.listener.names
 	StaticVoters       raft.VoterSet      // controller.quorum.voters
 	Bootstrap          []raft.Destination // controller.quorum.bootstrap.servers, or the static voters; ids -2, -3, …
+	AutoJoin           bool               // controller.quorum.auto.join.enable
 
 	// Files.
 	LogDir       string        // metadata.log.dir, or log.dirs

@@ -80,6 +80,7 @@ func TestB17BadValues(t *testing.T) {
 		{"security", minimal + "listener.security.protocol.map=CONTROLLER:SSL", `quorum.properties: line 5: listener.security.protocol.map=CONTROLLER:SSL: want NAME:PLAINTEXT,… ("CONTROLLER:SSL" is not supported)`},
 		{"unset variable", minimal + "broker.rack=${env:RACK}", "quorum.properties: line 5: broker.rack=${env:RACK}: environment variable RACK is not set"},
 		{"other reference", minimal + "broker.rack=${file:/a:b}", "quorum.properties: line 5: broker.rack=${file:/a:b}: ${file:/a:b}: want ${env:NAME}"},
+		{"observer that would vote", minimal + "observer.only=true\ncontroller.quorum.auto.join.enable=true", "quorum.properties: controller.quorum.auto.join.enable=true: observer.only=true keeps this member from ever becoming a voter: want only one of them"},
 		{"observer that votes", minimal + "observer.only=true\ncontroller.quorum.voters=1@a:1", "quorum.properties: observer.only=true: node.id=1 is in controller.quorum.voters: want false, or another id"},
 		{"wait longer than the timeout", minimal + "controller.quorum.request.timeout.ms=500", "quorum.properties: controller.quorum.fetch.max.wait.ms=500: want less than controller.quorum.request.timeout.ms, 500"},
 		{"request smaller than a batch", minimal + "socket.request.max.bytes=65536", "quorum.properties: socket.request.max.bytes=65536: want at least message.max.bytes plus 65536, 8454144"},
@@ -202,7 +203,7 @@ func TestEveryKeyIsSet(t *testing.T) {
 		"log.dirs": "/x", "metadata.log.dir": "/x", "topic.name": "x", "topic.id": "AAAAAAAAAAAAAAAAAAAAAg", "topic.mode": "opaque",
 		"client.read.replicas": "leader", "log.level": "warn", "log.format": "json",
 		"socket.request.max.bytes": "9000000", "queued.max.request.bytes": "9000000", "message.max.bytes": "2048",
-		"metadata.log.segment.bytes": "2097152", "cluster.id.optional": "true", "observer.only": "true",
+		"metadata.log.segment.bytes": "2097152", "cluster.id.optional": "true", "observer.only": "true", "controller.quorum.auto.join.enable": "true",
 		"controller.quorum.request.timeout.ms": "777", "controller.quorum.fetch.max.wait.ms": "77", "connections.max.idle.ms": "7777",
 	}
 	onlyChecked := map[string]bool{"process.roles": true, "listener.security.protocol.map": true, "controller.listener.names": true}

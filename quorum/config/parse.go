@@ -98,6 +98,9 @@ func (c *Config) finish(host Host, complain func(string, ...any)) {
 			complain("observer.only=true: node.id=%d is in controller.quorum.voters: want false, or another id", c.NodeID)
 		}
 	}
+	if c.ObserverOnly && c.AutoJoin {
+		complain("controller.quorum.auto.join.enable=true: observer.only=true keeps this member from ever becoming a voter: want only one of them")
+	}
 	if c.MaxRequestBytes < c.MaxBatchBytes+64<<10 {
 		complain("socket.request.max.bytes=%d: want at least message.max.bytes plus 65536, %d", c.MaxRequestBytes, c.MaxBatchBytes+64<<10)
 	}

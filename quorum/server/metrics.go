@@ -151,6 +151,11 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 		return time.Duration(s.now() - p.LastFetch).Seconds(), p.LastFetch >= 0
 	})
 	e.gauge("quorum_leader_contact_seconds", "Age of the leader's last good answer to a Fetch; 0 on the leader, -1 for never.", seconds(s.contactAge(v)))
+	e.gauge("quorum_kraft_version", "kraft.version of the newest record in the own log.", float64(v.KRaftVersion))
+	e.gauge("quorum_ignored_static_voters", "1 if controller.quorum.voters is set and the log has a voter set.", flag(len(s.cfg.StaticVoters) > 0 && v.KRaftVersion > 0))
+	if v.Role == raft.Leader {
+		e.gauge("quorum_voter_change_pending", "1 while a change of the voter set is being carried out; on the leader only.", flag(v.VoterChange != nil))
+	}
 	e.gauge("quorum_flushed_offset", "Offset below which the own log is on disk.", float64(v.FlushedEnd))
 	e.gauge("quorum_log_start_offset", "First offset of the own log.", float64(v.LogStart))
 	e.gauge("quorum_client_high_watermark", "High watermark as clients see it here.", float64(v.shown))

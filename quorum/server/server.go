@@ -304,6 +304,7 @@ func (s *server) raftConfig() raft.Config {
 		Listener:           s.cfg.ControllerListener,
 		KRaft:              kraftVersions,
 		ObserverOnly:       s.cfg.ObserverOnly,
+		AutoJoin:           s.cfg.AutoJoin,
 		StaticVoters:       s.cfg.StaticVoters,
 		Bootstrap:          s.cfg.Bootstrap,
 		ElectionTimeout:    s.cfg.ElectionTimeout,

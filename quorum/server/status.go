@@ -36,6 +36,7 @@ func (s *server) status(v *view) status.Member {
 		KRaftVersion:    v.KRaftVersion,
 		VotersOffset:    v.VotersOffset,
 		VotersCommitted: v.VotersOffset < v.Status.HighWatermark,
+		VoterChange:     voterChange(v),
 		FetchTimeoutMs:  s.cfg.FetchTimeout.Milliseconds(),
 		UptimeMs:        time.Since(s.began).Milliseconds(),
 		LeaderContactMs: s.contactAge(v),
@@ -132,6 +133,18 @@ func (s *server) replicaOf(v *view, key raft.ReplicaKey) status.Replica {
 		}
 	}
 	return r
+}
+
+func voterChange(v *view) *status.VoterChange {
+	c := v.VoterChange
+	if c == nil {
+		return nil
+	}
+	out := &status.VoterChange{Kind: string(c.Kind), Offset: c.Offset}
+	if c.Kind != raft.ChangeUpgrade {
+		out.Voter = &status.ReplicaKey{NodeID: int32(c.Voter.ID), DirectoryID: directoryID(c.Voter.DirectoryID)}
+	}
+	return out
 }
 
 func directoryID(id raft.UUID) string {

@@ -40,7 +40,7 @@ type Member struct {
 	EpochCommitted  bool      `json:"epochCommitted"`      // leader: the high watermark has passed epochStartOffset
 	KRaftVersion    int16     `json:"kraftVersion"`        // finalized kraft.version
 	VotersOffset    int64     `json:"votersOffset"`        // offset of the record the voter set came from; -1: bootstrap or static
-	VotersCommitted bool      `json:"votersCommitted"`     // no change of the voter set is under way
+	VotersCommitted bool      `json:"votersCommitted"`     // the voter set is below the high watermark: it stays
 	FetchTimeoutMs  int64     `json:"fetchTimeoutMs"`      // controller.quorum.fetch.timeout.ms in force
 	UptimeMs        int64     `json:"uptimeMs"`            // since the process began
 	LeaderContactMs int64     `json:"lastLeaderContactMs"` // age of the last good Fetch answer; leader 0; -1: never
@@ -48,6 +48,8 @@ type Member struct {
 	ParkedFetches   int       `json:"parkedFetches"`       // Fetch requests that wait for records
 	Voters          []Replica `json:"voters"`              // sorted by node id; progress is known on the leader only
 	Observers       []Replica `json:"observers"`           // leader only; sorted by node id
+
+	VoterChange *VoterChange `json:"voterChange,omitempty"` // leader: the change of the voter set that is under way
 
 	Handoff *Handoff `json:"handoff,omitempty"` // the newest one this member took part in
 	Disk    Disk     `json:"disk"`
@@ -78,6 +80,13 @@ type Replica struct {
 	LastFetchMs    int64      `json:"lastFetchMs"`            // age of its last Fetch; leader itself 0
 	LastCaughtUpMs int64      `json:"lastCaughtUpMs"`         // age of the last moment it had all; leader itself 0
 	BelowReserve   bool       `json:"belowReserve,omitempty"` // its disk is below its reserve
+}
+
+// VoterChange is a change of the voter set that the leader is carrying out.
+type VoterChange struct {
+	Kind   string      `json:"kind"`            // Add, Remove, Update (a voter's endpoints) or Upgrade (of kraft.version)
+	Voter  *ReplicaKey `json:"voter,omitempty"` // absent: an upgrade concerns all
+	Offset int64       `json:"offset"`          // of its record; -1: it has none yet
 }
 
 // Disk is the free space of the log directory's file system, in bytes.

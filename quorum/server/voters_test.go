@@ -1,0 +1,273 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/client"
+	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/status"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// join starts a new member of the quorum, formatted without initial controllers: an observer that may become a voter.
+func (c *cluster) join(id raft.NodeID, extra ...string) *testMember {
+	c.t.Helper()
+	m := &testMember{
+		id: id, dir: filepath.Join(c.t.TempDir(), fmt.Sprint(id)), listeners: map[string]string{},
+		extra: strings.Join(append(extra, c.members[0].extra), "\n"), fs: vfs.OS,
+	}
+	for _, name := range []string{config.Controller, config.Client, config.Admin, config.Health} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		m.held = append(m.held, l)
+		m.listeners[name] = l.Addr().String()
+	}
+	c.members = append(c.members, m)
+	c.formatEmpty(m)
+	c.start(m)
+	return m
+}
+
+func (c *cluster) formatEmpty(m *testMember) {
+	c.t.Helper()
+	if err := storage.Format(vfs.OS, m.dir, storage.FormatOptions{ClusterID: testCluster, NodeID: m.id, KRaftVersion: 1}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// loseDisk kills a member and starts it again on an empty disk.
+func (c *cluster) loseDisk(m *testMember) {
+	c.t.Helper()
+	c.killMember(m)
+	if err := os.RemoveAll(m.dir); err != nil {
+		c.t.Fatal(err)
+	}
+	c.formatEmpty(m)
+	c.start(m)
+}
+
+func (c *cluster) controllers() []string {
+	var all []string
+	for _, m := range c.members {
+		if m.cancel != nil {
+			all = append(all, m.listeners[config.Controller])
+		}
+	}
+	return all
+}
+
+func (c *cluster) addVoter(v client.Voter) (*client.Changed, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return new(client.Client).AddVoter(ctx, c.controllers(), v, func(s string) { c.t.Log("waiting:", s) })
+}
+
+func (c *cluster) removeVoter(v client.Voter) (*client.Changed, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return new(client.Client).RemoveVoter(ctx, c.controllers(), v, false, func(s string) { c.t.Log("waiting:", s) })
+}
+
+// add makes a voter of a member and waits until every running member knows.
+func (c *cluster) add(m *testMember, want string) {
+	c.t.Helper()
+	did, err := c.addVoter(client.Voter{NodeID: int32(m.id)})
+	c.changed(did, err, "add", m, want)
+}
+
+func (c *cluster) remove(m *testMember, want string) {
+	c.t.Helper()
+	did, err := c.removeVoter(client.Voter{NodeID: int32(m.id)})
+	c.changed(did, err, "remove", m, want)
+}
+
+func (c *cluster) changed(did *client.Changed, err error, what string, m *testMember, want string) {
+	c.t.Helper()
+	if err != nil || !did.Changed {
+		c.t.Fatalf("%s voter %d: %+v, %v", what, m.id, did, err)
+	}
+	c.await("all to have voters "+want, func() bool {
+		for _, m := range c.members {
+			if m.cancel == nil {
+				continue
+			}
+			if s := c.status(m); s == nil || voterIDs(s) != want || !s.VotersCommitted || s.IsVoter != strings.Contains(want, fmt.Sprint(m.id)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func voterIDs(s *status.Member) string {
+	var ids []string
+	for _, v := range s.Voters {
+		ids = append(ids, fmt.Sprint(v.NodeID))
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestMB01GrowFromOneToFiveUnderLoad(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	leader := c.leader()
+	epoch := c.status(leader).Epoch
+	l := c.load(4)
+	c.appendsGoOn()
+	want := "0"
+	for id := raft.NodeID(1); id < 5; id++ {
+		want += fmt.Sprintf(" %d", id)
+		c.add(c.join(id), want)
+		c.appendsGoOn()
+	}
+	if s := c.status(leader); s.Role != "Leader" || s.Epoch != epoch {
+		t.Errorf("%s in epoch %d after all, want Leader in %d: nobody had to vote", s.Role, s.Epoch, epoch)
+	}
+	if got := c.metric(leader, "kafka_server_raft_metrics_number_of_voters"); got != 5 {
+		t.Errorf("metric says %v voters", got)
+	}
+	// They count: two of five may go, and the lead is theirs to take.
+	c.killMember(c.members[0])
+	c.killMember(c.members[2])
+	c.appendsGoOn()
+	gap := l.end()
+	t.Logf("longest gap %v", gap)
+}
+
+func TestMB02ShrinkFromFiveToThreeWithTheLeader(t *testing.T) {
+	c := newCluster(t, 5, 1)
+	leader := c.leader()
+	before := c.status(leader)
+	l := c.load(4)
+	c.appendsGoOn()
+	ids := []string{"0", "1", "2", "3", "4"}
+	without := func(m *testMember) string {
+		var stay []string
+		for _, id := range ids {
+			if id != fmt.Sprint(m.id) {
+				stay = append(stay, id)
+			}
+		}
+		ids = stay
+		return strings.Join(ids, " ")
+	}
+	c.remove(leader, without(leader))
+	c.appendsGoOn()
+	next := c.leader()
+	if next == leader {
+		t.Fatalf("node %d still leads", leader.id)
+	}
+	if s := c.status(next); s.Epoch > before.Epoch+2 {
+		t.Errorf("epoch %d, was %d: want one election, or two", s.Epoch, before.Epoch)
+	}
+	c.await("the removed leader to observe", func() bool {
+		s := c.status(leader)
+		return s.Role == "Follower" && !s.IsVoter && s.Ready
+	})
+	for _, m := range c.members[:5] {
+		if m != leader && m != next {
+			c.remove(m, without(m))
+			c.stop(m)
+			break
+		}
+	}
+	c.stop(leader)
+	c.appendsGoOn()
+	if s := c.status(c.leader()); s.NodeID != int32(next.id) {
+		t.Errorf("node %d leads after the removal of a follower, node %d did before", s.NodeID, next.id)
+	}
+	gap := l.end()
+	t.Logf("longest gap %v", gap)
+	if gap > 2*time.Second {
+		t.Errorf("longest gap without an acknowledged append is %v", gap)
+	}
+}
+
+// A voter that lost its disk is another member: it observes until its old entry is removed and the new one added.
+func TestMB14EveryVoterLosesItsDisk(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	l := c.load(2)
+	for _, m := range []*testMember{c.members[1], c.members[0], c.members[2]} {
+		c.leader()
+		c.appendsGoOn()
+		old := c.status(m).DirectoryID
+		c.loseDisk(m)
+		c.await("the member to be back with another directory", func() bool {
+			s := c.status(m)
+			return s != nil && s.Ready && s.DirectoryID != old && !s.IsVoter
+		})
+		_, err := c.addVoter(client.Voter{NodeID: int32(m.id)})
+		if wayOut := fmt.Sprintf("quorum voter remove --node-id %d --directory-id %s", m.id, old); err == nil || !strings.Contains(err.Error(), wayOut) {
+			t.Fatalf("add while the old entry is there: %v, want an error with %q", err, wayOut)
+		}
+		directory, _ := raft.ParseUUID(old)
+		if _, err := c.removeVoter(client.Voter{NodeID: int32(m.id), DirectoryID: directory}); err != nil {
+			t.Fatal(err)
+		}
+		c.add(m, "0 1 2")
+	}
+	l.end()
+}
+
+func TestMB09AutoJoin(t *testing.T) {
+	c := newCluster(t, 1, 0, "controller.quorum.fetch.timeout.ms=500", "controller.quorum.fetch.max.wait.ms=100")
+	c.leader()
+	client0 := c.client()
+	c.append(client0, keyed("k", "v"))
+	m := c.join(1, "controller.quorum.auto.join.enable=true")
+	joined := func() bool {
+		s := c.status(m)
+		return s != nil && s.IsVoter && voterIDs(s) == "0 1" && s.VotersCommitted
+	}
+	c.await("the member to make itself a voter", joined)
+	other := c.join(2)
+	c.await("the member without auto join to observe", func() bool { s := c.status(other); return s != nil && s.Ready })
+	c.add(other, "0 1 2")
+
+	old := c.status(m).DirectoryID
+	c.loseDisk(m)
+	c.await("the member to take the place of its lost disk", func() bool {
+		s := c.status(m)
+		return s != nil && s.DirectoryID != old && s.IsVoter && voterIDs(s) == "0 1 2" && s.VotersCommitted
+	})
+	// Whom somebody removes stays out.
+	c.remove(m, "0 2")
+	c.append(client0, keyed("k", "v"))
+	time.Sleep(3 * time.Second / 2) // three fetch timeouts: it asks every two
+	if s := c.status(m); s.IsVoter {
+		t.Error("the removed member is back among the voters")
+	}
+}
+
+func TestMB10RefusedChangesOfTheVoters(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	c.leader()
+	end := func() int64 { return c.status(c.members[0]).LogEndOffset }
+	before := end()
+	if _, err := c.addVoter(client.Voter{NodeID: 1000}); err == nil || !strings.Contains(err.Error(), "INVALID_REQUEST") || !strings.Contains(err.Error(), "observer.only") {
+		t.Errorf("add of an observer.only: %v", err)
+	}
+	if _, err := c.removeVoter(client.Voter{NodeID: 0}); err == nil || !strings.Contains(err.Error(), "only voter") {
+		t.Errorf("remove of the only voter: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := new(client.Client).AddVoter(ctx, c.controllers(), client.Voter{NodeID: 7}, nil)
+	if err == nil || errors.Is(err, client.ErrUnsettled) || !strings.Contains(err.Error(), "node 7 does not fetch from node 0") {
+		t.Errorf("add of nobody: %v", err)
+	}
+	if after := end(); after != before {
+		t.Errorf("the log grew from %d to %d", before, after)
+	}
+}
