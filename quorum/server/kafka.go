@@ -93,6 +93,8 @@ func (s *server) handlePeer(in *transport.Inbound, r *wire.Request) error {
 	case *wire.DescribeClusterRequest:
 		in.Reply(codec.Encode(r, s.describeCluster(s.cfg.ControllerListener), wire.Extra{}))
 		return nil
+	case *wire.UpdateFeaturesRequest:
+		return s.handOn(func() { s.updateFeatures(in, r, body) })
 	case raft.FetchRequest:
 		return s.handOn(func() { s.peerFetch(in, r, body) })
 	case raft.Request:
@@ -106,6 +108,19 @@ func (s *server) handlePeer(in *transport.Inbound, r *wire.Request) error {
 	default:
 		return fmt.Errorf("%v cannot be served", r.Header)
 	}
+}
+
+// updateFeatures raises kraft.version. Kafka's client goes to another member if this one does not lead.
+func (s *server) updateFeatures(in *transport.Inbound, r *wire.Request, u *wire.UpdateFeaturesRequest) {
+	s.ask(waitOn(in, func(result any) {
+		done := result.(raft.UpgradeResult)
+		if done.Error == raft.NotLeaderOrFollower {
+			done.Error = raft.NotController
+		}
+		in.Reply(s.codecs.controller.Encode(r, &wire.UpdateFeaturesResponse{Error: done.Error, Message: done.Message}, wire.Extra{}))
+	}), func(id raft.RequestID) replica.Event {
+		return replica.Core{Event: raft.UpgradeKRaft{ID: id, Version: u.KRaftVersion}}
+	})
 }
 
 // waitOn is the waiter of a request that came over the wire.

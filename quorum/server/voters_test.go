@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/kraft-operator/kraft-operator/quorum/client"
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
@@ -270,4 +273,55 @@ func TestMB10RefusedChangesOfTheVoters(t *testing.T) {
 	if after := end(); after != before {
 		t.Errorf("the log grew from %d to %d", before, after)
 	}
+}
+
+// Static voters become a voter set by what kafka-features upgrade --feature kraft.version=1 sends.
+func TestKRaftVersionUpgrade(t *testing.T) {
+	c := &cluster{t: t, static: true}
+	c.form(3, 0)
+	leader := c.leader()
+	client0 := c.client()
+	c.append(client0, keyed("k", "v"))
+	upgrade := func(m *testMember, level int16) *kmsg.UpdateFeaturesResponse {
+		t.Helper()
+		kafka, err := kgo.NewClient(kgo.SeedBrokers(m.listeners[config.Controller]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kafka.Close()
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		req.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: "kraft.version", MaxVersionLevel: level, UpgradeType: 1}}
+		resp, err := kafka.SeedBrokers()[0].Request(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.(*kmsg.UpdateFeaturesResponse)
+	}
+	for _, m := range c.members {
+		if m != leader {
+			if got := upgrade(m, 1); got.ErrorCode != int16(raft.NotController) {
+				t.Errorf("a follower answers %d", got.ErrorCode)
+			}
+		}
+	}
+	if got := upgrade(leader, 2); got.ErrorCode != int16(raft.InvalidUpdateVersion) {
+		t.Errorf("level 2 is answered %d", got.ErrorCode)
+	}
+	c.await("the voters to have told the leader who they are", func() bool { return upgrade(leader, 1).ErrorCode == 0 })
+	c.await("all to have kraft.version 1", func() bool {
+		for _, m := range c.members {
+			if s := c.status(m); s.KRaftVersion != 1 || voterIDs(s) != "0 1 2" || !s.IsVoter {
+				return false
+			}
+		}
+		return true
+	})
+	if got := c.metric(leader, "quorum_ignored_static_voters"); got != 1 {
+		t.Errorf("quorum_ignored_static_voters is %v", got)
+	}
+	if got := upgrade(leader, 1); got.ErrorCode != 0 {
+		t.Errorf("the same again is answered %d", got.ErrorCode)
+	}
+	c.add(c.join(3), "0 1 2 3")
+	c.append(client0, keyed("k", "v"))
 }

@@ -644,3 +644,46 @@ func TestAddRaftVoterVersion0(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// kraftUpgrade is what kafka-features upgrade --feature kraft.version=1 sends.
+func kraftUpgrade() *kmsg.UpdateFeaturesRequest {
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	req.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: "kraft.version", MaxVersionLevel: 1, UpgradeType: 1}}
+	return req
+}
+
+// TestUpdateFeatures: kraft.version is the only feature, and what is asked of others is refused in words.
+func TestUpdateFeatures(t *testing.T) {
+	c := peerCodec()
+	versions(t, c.Serves, UpdateFeatures, func(t *testing.T, version int16) {
+		r, resp := answer(t, c, kraftUpgrade(), version, &UpdateFeaturesResponse{}, Extra{})
+		if got := r.Body.(*UpdateFeaturesRequest).KRaftVersion; got != 1 {
+			t.Errorf("asked for level %d", got)
+		}
+		got := resp.(*kmsg.UpdateFeaturesResponse)
+		// Before version 2 Kafka's client wants a line for each feature.
+		if wantLines := version < 2; got.ErrorCode != 0 || got.ErrorMessage != nil || len(got.Results) == 1 != wantLines {
+			t.Errorf("answered %+v", got)
+		}
+		_, resp = answer(t, c, kraftUpgrade(), version, &UpdateFeaturesResponse{Error: raft.NotController, Message: "why"}, Extra{})
+		if got := resp.(*kmsg.UpdateFeaturesResponse); got.ErrorCode != int16(raft.NotController) || *got.ErrorMessage != "why" {
+			t.Errorf("answered %+v", got)
+		}
+	})
+	for name, test := range map[string]struct {
+		edit func(*kmsg.UpdateFeaturesRequest)
+		want raft.ErrorCode
+	}{
+		"another feature": {func(r *kmsg.UpdateFeaturesRequest) { r.FeatureUpdates[0].Feature = "metadata.version" }, raft.InvalidUpdateVersion},
+		"two features":    {func(r *kmsg.UpdateFeaturesRequest) { r.FeatureUpdates = append(r.FeatureUpdates, r.FeatureUpdates[0]) }, raft.InvalidRequest},
+		"none":            {func(r *kmsg.UpdateFeaturesRequest) { r.FeatureUpdates = nil }, raft.InvalidRequest},
+		"only validate":   {func(r *kmsg.UpdateFeaturesRequest) { r.ValidateOnly = true }, raft.InvalidRequest},
+	} {
+		req := kraftUpgrade()
+		test.edit(req)
+		r, resp := answer(t, c, req, 2, nil, Extra{})
+		if got := resp.(*kmsg.UpdateFeaturesResponse); r.Body != nil || got.ErrorCode != int16(test.want) || got.ErrorMessage == nil {
+			t.Errorf("%s: answered %+v, want error %d in words", name, got, test.want)
+		}
+	}
+}

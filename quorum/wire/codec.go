@@ -56,6 +56,8 @@ func (c *Codec) Decode(frame []byte) (*Request, error) {
 		err = c.decodeDescribeCluster(r, body)
 	case h.Key == DescribeQuorum:
 		err = c.decodeDescribeQuorum(r, body)
+	case h.Key == UpdateFeatures:
+		err = c.decodeUpdateFeatures(r, body)
 	case c.Serves == Peers:
 		err = c.decodePeer(r, body)
 	default:
@@ -81,6 +83,8 @@ func (c *Codec) Encode(r *Request, response any, x Extra) Frame {
 		return responseFrame(r.Header, c.peerResponse(response))
 	case *DescribeClusterResponse:
 		return responseFrame(r.Header, c.describeCluster(response))
+	case *UpdateFeaturesResponse:
+		return responseFrame(r.Header, c.updateFeatures(r, response))
 	default:
 		return c.encodeClient(r, response, x)
 	}

@@ -26,6 +26,9 @@ func FuzzDecodeRequest(f *testing.F) {
 			f.Add(false, frameOf(sampleRequest(key, c), version))
 		}
 	}
+	for version := range int16(3) {
+		f.Add(true, frameOf(kraftUpgrade(), version))
+	}
 	f.Fuzz(func(t *testing.T, peers bool, frame []byte) {
 		c := clientCodec()
 		if peers {
@@ -39,6 +42,8 @@ func FuzzDecodeRequest(f *testing.F) {
 		switch r.Body.(type) {
 		case *DescribeClusterRequest:
 			f = c.Encode(r, &DescribeClusterResponse{}, Extra{})
+		case *UpdateFeaturesRequest:
+			f = c.Encode(r, &UpdateFeaturesResponse{}, Extra{})
 		case *ProduceRequest:
 			f = c.Encode(r, &ProduceResponse{}, Extra{})
 		case *ClientFetchRequest:

@@ -21,6 +21,7 @@ const (
 	BeginQuorumEpoch     int16 = 53
 	EndQuorumEpoch       int16 = 54
 	DescribeQuorum       int16 = 55
+	UpdateFeatures       int16 = 57
 	FetchSnapshot        int16 = 59
 	DescribeCluster      int16 = 60
 	AddRaftVoter         int16 = 80
@@ -63,9 +64,9 @@ func (f Frame) Len() int {
 // Request is a decoded request frame.
 type Request struct {
 	Header
-	// Body is what to answer with Codec.Encode: a raft.Request on the controller listener, one of this package's
-	// …Request types (as a pointer) on the client listener; *DescribeClusterRequest and raft.DescribeQuorumRequest
-	// occur on both. It is nil if wire has settled the request: then send Answer, or nothing if that is nil too.
+	// Body is what to answer with Codec.Encode: a raft.Request or *UpdateFeaturesRequest on the controller listener, one
+	// of this package's …Request types (as a pointer) on the client listener; *DescribeClusterRequest and
+	// raft.DescribeQuorumRequest occur on both. It is nil if wire has settled the request: then send Answer, or nothing if that is nil too.
 	Body any
 	// Tag is our own part of a replica's Fetch, nil if the sender is none of ours.
 	Tag *FetchTag
@@ -207,6 +208,14 @@ type (
 		Error     raft.ErrorCode
 		Epoch     raft.Epoch
 		EndOffset int64
+	}
+
+	// UpdateFeaturesRequest asks the leader to raise kraft.version.
+	UpdateFeaturesRequest struct{ KRaftVersion int16 }
+	// UpdateFeaturesResponse tells what became of it. On a member that does not lead the error is NotController.
+	UpdateFeaturesResponse struct {
+		Error   raft.ErrorCode
+		Message string
 	}
 
 	// DescribeClusterRequest asks for the members, as this listener reaches them.

@@ -41,6 +41,7 @@ var offers = [...][]offer{
 		{BeginQuorumEpoch, Range{0, 1}},
 		{EndQuorumEpoch, Range{0, 1}},
 		{DescribeQuorum, Range{0, 2}},
+		{UpdateFeatures, Range{0, 2}},
 		{DescribeCluster, Range{0, 2}},
 		{AddRaftVoter, Range{0, 1}},
 		{RemoveRaftVoter, Range{0, 0}},
