@@ -70,7 +70,31 @@ func showStatus(w io.Writer, q *client.Quorum) error {
 	} {
 		fmt.Fprintf(t, "%s:\t%v\n", line.name, line.value)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return showLostDisks(w, q)
+}
+
+// showLostDisks tells of voters that run with another directory than the one that votes, and how to let them vote again.
+func showLostDisks(w io.Writer, q *client.Quorum) error {
+	for _, v := range q.Voters {
+		for _, o := range q.Observers {
+			if o.NodeID != v.NodeID || o.LastFetchTimestamp <= v.LastFetchTimestamp {
+				continue
+			}
+			_, err := fmt.Fprintf(w, `
+Node %d votes with directory %s and runs with directory %s: its disk was lost, or is not mounted.
+To let it vote with what it has:
+  quorum voter remove --node-id %d --directory-id %s
+  quorum voter add --node-id %d
+`, v.NodeID, v.DirectoryID, o.DirectoryID, v.NodeID, v.DirectoryID, v.NodeID)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // briefly is the list of members as Kafka's tool prints it: JSON in one line, static voters without a directory id.

@@ -105,6 +105,10 @@ func (q *devQuorum) introduce(kept bool, form output) error {
 	if kept {
 		fate = "kept"
 	}
+	newcomer := "" // nobody could become a voter
+	if q.count(true) > 0 {
+		newcomer = fmt.Sprintf("  quorum voter add --node-id %d --bootstrap-controller %s\n", firstObserver, q.address(q.members[0], config.Controller))
+	}
 	one, oneController := q.address(q.members[0], config.Client), q.address(q.members[0], config.Controller)
 	_, err := fmt.Fprintf(q.env.Stdout, `%s, %s; data in %s (%s)
 
@@ -121,12 +125,12 @@ Our own:
   quorum read --follow --bootstrap %s
   quorum describe status --bootstrap-controller %s
   quorum handoff --bootstrap-controller %s
-
+%s
 Ctrl-C ends it.
 `,
 		plural(q.count(false), "voter"), plural(q.count(true), "observer"), q.dir, fate,
 		clients, controllers, strings.Join(q.addresses(config.Health), ","),
-		one, topic, one, topic, one, one, oneController, oneController)
+		one, topic, one, topic, one, one, oneController, oneController, newcomer)
 	return err
 }
 

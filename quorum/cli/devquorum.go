@@ -39,7 +39,7 @@ type devMember struct {
 	cfg *config.Config
 }
 
-// firstObserver is the lowest node id of an observer.
+// firstObserver is the lowest node id of an observer. It may become a voter, and a voter an observer.
 const firstObserver = 1000
 
 // devListeners are the listeners of a member, in the order of their ports from --port-base on.
@@ -80,7 +80,7 @@ func openDevQuorum(ctx context.Context, env *Env, dir string, voters, observers,
 func (q *devQuorum) count(observers bool) int {
 	n := 0
 	for _, m := range q.members {
-		if m.cfg.ObserverOnly == observers {
+		if (m.id >= firstObserver) == observers {
 			n++
 		}
 	}
@@ -198,7 +198,8 @@ func (q *devQuorum) add(id raft.NodeID, cluster string, ports map[string]string,
 	}
 	text, err := config.Render(map[string]string{
 		"node.id":                               fmt.Sprint(id),
-		"observer.only":                         strconv.FormatBool(initial == nil),
+		"process.roles":                         "controller",      // kafka-metadata-quorum add-controller wants to read this and
+		"controller.listener.names":             config.Controller, // this
 		"listeners":                             strings.Join(listeners, ","),
 		"log.dirs":                              dir,
 		"controller.quorum.bootstrap.servers":   strings.Join(bootstrap, ","),

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -39,5 +41,72 @@ func TestVoterOfFile(t *testing.T) {
 				t.Errorf("%v (-want +got)\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestReadmeChangesTheVoters runs the commands of that section of the README as they stand there.
+func TestReadmeChangesTheVoters(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "### Change the voters\n")
+	_, block, _ := strings.Cut(section, "```sh\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("README.md has no commands to change the voters")
+	}
+	q := startDev(t)
+	q.settled()
+	var printed []string
+	for line := range strings.Lines(strings.ReplaceAll(block, "$CONTROLLER", q.controllers)) {
+		args, ok := strings.CutPrefix(strings.TrimSpace(line), "go run ./quorum ")
+		if !ok {
+			t.Fatalf("%q is no command of quorum", line)
+		}
+		printed = append(printed, q.run("", strings.Fields(args)...))
+	}
+	d := q.describe()
+	if len(printed) != 3 || !strings.HasSuffix(printed[0], " is a voter now; voters: 0, 1, 2, 1000\n") || !strings.HasSuffix(printed[1], " is no voter now; voters: 1, 2, 1000\n") {
+		t.Errorf("printed %q", printed)
+	}
+	if len(d.Voters) != 3 || d.Voters[2].NodeID != 1000 || d.LeaderID == 0 {
+		t.Errorf("described %+v", d)
+	}
+	// Once more is no error when it is so already, and says what there is when it cannot be.
+	if got := q.run("", "voter", "add", "--node-id", "1000", "--bootstrap-controller", q.controllers); !strings.Contains(got, " is a voter already; ") {
+		t.Errorf("add again printed %q", got)
+	}
+	var did client.Changed
+	if err := json.Unmarshal([]byte(q.run("", "voter", "add", "--node-id", "0", "-o", "json", "--bootstrap-controller", q.controllers)), &did); err != nil || !did.Changed || len(did.Voters) != 4 {
+		t.Errorf("add -o json gave %+v, %v", did, err)
+	}
+	env, _, stderr := world(t, "voter", "remove", "--node-id", "9", "--bootstrap-controller", q.controllers)
+	if code := Run(t.Context(), env); code != 1 || stderr.String() != "quorum: remove voter 9: no such voter: want one of 0, 1, 2, 1000\n" {
+		t.Errorf("remove of nobody: code %d, %s", code, stderr)
+	}
+	env, _, stderr = world(t, "voter", "add", "--node-id", "9", "--timeout", "300ms", "--bootstrap-controller", q.controllers)
+	if code := Run(t.Context(), env); code != 1 || !strings.Contains(stderr.String(), "waiting: node 9 does not fetch") {
+		t.Errorf("add of nobody: code %d, %s", code, stderr)
+	}
+}
+
+func TestStatusTellsOfALostDisk(t *testing.T) {
+	q := &client.Quorum{
+		Voters:    []client.Replica{{NodeID: 1, DirectoryID: "A", LastFetchTimestamp: 900}, {NodeID: 2, DirectoryID: "B", LastFetchTimestamp: 100}},
+		Observers: []client.Replica{{NodeID: 1, DirectoryID: "old", LastFetchTimestamp: 200}, {NodeID: 2, DirectoryID: "C", LastFetchTimestamp: 900}},
+	}
+	var out strings.Builder
+	if err := showStatus(&out, q); err != nil {
+		t.Fatal(err)
+	}
+	_, said, _ := strings.Cut(out.String(), "\n\n")
+	want := `Node 2 votes with directory B and runs with directory C: its disk was lost, or is not mounted.
+To let it vote with what it has:
+  quorum voter remove --node-id 2 --directory-id B
+  quorum voter add --node-id 2
+`
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
