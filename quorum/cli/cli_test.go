@@ -324,7 +324,8 @@ func (q *quorum) describe() *client.Quorum {
 	return &d
 }
 
-// settled waits until every voter has published all its listeners, after which an idle quorum appends nothing more.
+// settled waits until every voter has published all its listeners and the observer is there, after which an idle quorum
+// appends nothing more.
 func (q *quorum) settled() *client.Quorum {
 	q.t.Helper()
 	for {
@@ -335,7 +336,7 @@ func (q *quorum) settled() *client.Quorum {
 				published++
 			}
 		}
-		if published == 3 && d.HighWatermark == d.Voters[0].LogEndOffset {
+		if published == 3 && len(d.Observers) == 1 && d.HighWatermark == d.Voters[0].LogEndOffset {
 			return d
 		}
 		if q.t.Context().Err() != nil {
