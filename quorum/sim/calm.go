@@ -28,6 +28,7 @@ func (w *world) calm() {
 	p := &w.plan // a healed world is also quick: who is far behind must have a chance
 	p.delayMean, p.flushMean, p.flushLate = min(p.delayMean, 2*time.Millisecond), min(p.flushMean, 2*time.Millisecond), min(p.flushLate, 2*time.Millisecond)
 	healed := w.chooseHealed(d)
+	w.healed = healed
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil = 0, 0
@@ -86,6 +87,9 @@ func (w *world) calm() {
 		}
 		return
 	}
+	if w.plan.every[changeVoters] > 0 && !w.reconfigures(healed) {
+		return
+	}
 	leader := w.leader()
 	epoch := leader.seen.epoch
 	w.until(w.now + restFor)
@@ -97,6 +101,39 @@ func (w *world) calm() {
 			w.violate("QuietAtRest", "without any fault node %d went from epoch %d to %d: %s", m.id, epoch, m.seen.epoch, w.situation())
 		}
 	}
+}
+
+// reconfigures changes the voters of the healed quorum once more: that must be possible, whatever changes were under way.
+func (w *world) reconfigures(healed []bool) bool {
+	var change raft.Request
+	var asking bool
+	done := false
+	w.untilIs(w.now+commitWithin, func() bool {
+		leader := w.leader()
+		if leader == nil || asking || done {
+			return done
+		}
+		if change == nil {
+			if change = w.admin.sensible(leader, healed); change == nil {
+				done = true // a sole voter, and nobody to add
+				return true
+			}
+		}
+		asking = true
+		w.admin.ask(leader, change, func(code raft.ErrorCode) {
+			// Both say that it is so, perhaps by an earlier answer that got lost.
+			done = code == raft.NoError || code == raft.DuplicateVoter || code == raft.VoterNotFound
+			w.in(200*time.Millisecond, func() { asking = false })
+		})
+		return false
+	})
+	if !done && w.failure == nil {
+		w.violate("ReconfigurationNotStuck", "%s has not been granted within %v: %s", about{change}, commitWithin, w.situation())
+	}
+	if w.failure == nil && !w.untilIs(w.now+convergeWithin, func() bool { return w.converged(healed) }) && w.failure == nil {
+		w.violate("ReconfigurationNotStuck", "not all members have taken in %s within %v: %s", about{change}, convergeWithin, w.situation())
+	}
+	return w.failure == nil
 }
 
 func (w *world) allPreVote() bool {
@@ -113,7 +150,7 @@ func (w *world) chooseHealed(d dice) []bool {
 		healed[i] = n < some || !w.canElect(healed)
 	}
 	for i := w.plan.voters; i < len(healed); i++ {
-		healed[i] = d.chance(0.8)
+		healed[i] = d.chance(0.8) || w.members[i].voter && !w.canElect(healed)
 	}
 	return healed
 }
@@ -163,7 +200,7 @@ func (w *world) converged(healed []bool) bool {
 		if !healed[i] {
 			continue
 		}
-		if !m.up || m.stopping || m.disk.log.end != end || m.seen.highWatermark != end || m.seen.leader != leader.id || m.seen.epoch != leader.seen.epoch {
+		if !m.up || m.stopping || m == leader && !m.seen.voter || m.disk.log.end != end || m.seen.highWatermark != end || m.seen.leader != leader.id || m.seen.epoch != leader.seen.epoch {
 			return false
 		}
 	}
@@ -187,7 +224,7 @@ func (m *member) situation() string {
 		return fmt.Sprintf("node %d is down, its log ends at %d", m.id, m.disk.log.end)
 	}
 	s := &m.seen
-	return fmt.Sprintf("node %d: %v of epoch %d, leader %d, log end %d, flushed %d, high watermark %d", m.id, s.role, s.epoch, s.leader, m.disk.log.end, m.disk.log.durableEnd(), s.highWatermark)
+	return fmt.Sprintf("node %d: %v of epoch %d (voter %v of %v), leader %d, log end %d, flushed %d, high watermark %d", m.id, s.role, s.epoch, s.voter, ids(s.voters), s.leader, m.disk.log.end, m.disk.log.durableEnd(), s.highWatermark)
 }
 
 func (c *client) situation() string {

@@ -33,6 +33,9 @@ const (
 	fullDisk                      // a disk has little room, or none
 	clockJump                     // the calendar of a machine jumps
 	loseVoter                     // a voter loses its disk and comes back under a new directory id; never a majority
+	changeVoters                  // somebody adds or removes a voter, one thing at a time
+	changeRashly                  // somebody asks for several changes at once
+	upgrade                       // kraft.version goes from 0 to 1: voters by record from now on
 	skipped                       // (not drawn: a fault found nobody to happen to)
 	faultKinds   = int(skipped)
 )
@@ -41,7 +44,7 @@ func (k faultKind) String() string {
 	return [...]string{
 		"kill", "power cut", "power cut of all", "stop", "handoff", "pause", "one-way cut", "cut pair", "isolation", "deafness",
 		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "full disk",
-		"clock jump", "lost voter", "skipped",
+		"clock jump", "lost voter", "voter change", "rash changes", "upgrade", "skipped",
 	}[k]
 }
 
@@ -176,6 +179,17 @@ func (w *world) strike(d dice, k faultKind) bool {
 		}
 		m.loseDisk()
 		w.in(long, m.start)
+	case changeVoters:
+		return w.admin.careful()
+	case changeRashly:
+		return w.admin.rash()
+	case upgrade:
+		m = w.leader()
+		if m == nil || m.paused() {
+			return false
+		}
+		m.lastID++
+		m.step(replica.Core{Event: raft.UpgradeKRaft{ID: m.lastID, Version: 1}}, "asked to raise kraft.version")
 	case skipped:
 	}
 	return true

@@ -126,7 +126,11 @@ func (c *client) redirect(leader *int, h *raft.Header) {
 			}
 		}
 	}
-	*leader = (*leader + 1) % c.w.plan.voters
+	candidates := c.w.plan.voters
+	if c.w.plan.spares > 0 {
+		candidates = len(c.w.members) // who votes may change; anybody knows who leads
+	}
+	*leader = (*leader + 1) % candidates
 }
 
 func (c *client) pause() time.Duration {

@@ -4,8 +4,8 @@
 // # A run
 //
 // Chaos first: processes are killed, machines lose power and with it whatever was not synced, disks are lost, links are cut
-// one way or both, clocks drift and jump, fsyncs come late, leaders are asked to hand over or to stop, observers come and
-// go, while clients append, retry and read. Then the world heals for a random majority, and the quorum owes an answer: a
+// one way or both, clocks drift and jump, fsyncs come late, leaders are asked to hand over or to stop, voters are added and
+// removed, observers come and go, while clients append, retry and read. Then the world heals for a random majority, and the quorum owes an answer: a
 // new append commits within ten seconds, logs converge, and at rest epochs stop growing.
 //
 // After every event the oracle (oracle.go) checks the invariants, under Kafka's names where it has one; docs/correctness.md
@@ -24,7 +24,7 @@
 // # Reading order
 //
 // plan.go (what a seed draws), world.go (time, phases), member.go (a machine), process.go (what runs on it), network.go,
-// protocol.go (messages as bytes), disk.go and shadow.go, voters.go, chaos.go and calm.go, client.go, oracle.go, history.go,
+// protocol.go (messages as bytes), disk.go and shadow.go, voters.go, admin.go, chaos.go and calm.go, client.go, oracle.go, history.go,
 // trace.go. The tests: sim_test.go and runner_test.go (seeds), planted_test.go (does the oracle see anything at all? bugs at
 // the borders and in the core), scenario_test.go (single scenarios by hand), handoff_test.go (how good are handoffs?),
 // observers_test.go (what do they cost?). plant.go and marks.go are for the first two.

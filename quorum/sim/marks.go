@@ -31,7 +31,13 @@ const (
 	endedFull                      // a process ended because a write found no room
 	noRoomToStart                  // … or could not start
 	flushedTooLate                 // the replica heard of an fsync after it had cut the log
-	markCount          = int(flushedTooLate) + 1
+	changeGranted                  // a voter was added or removed
+	changeRefused                  //
+	leaderRemoved                  // … the leader
+	leftInOffice                   // a leader led on that is no voter any more
+	upgraded                       // kraft.version went to 1
+	setUndone                      // a truncation took a voter set back
+	markCount          = int(setUndone) + 1
 )
 
 func (k mark) String() string {
@@ -41,6 +47,7 @@ func (k mark) String() string {
 		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
 		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
 		"no room to start", "flush told after a truncation",
+		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 	}[k]
 }
 

@@ -113,7 +113,7 @@ func (m *member) format() {
 		ClusterID: clusterID, NodeID: m.id, DirectoryID: m.key.DirectoryID,
 		KRaftVersion: m.w.plan.kraftVersion, Timestamp: 1_700_000_000_000,
 	}
-	if m.founder = m.w.initial.Contains(m.key); m.founder && o.KRaftVersion > 0 {
+	if m.founder = has(m.w.initial, m.key); m.founder && o.KRaftVersion > 0 {
 		o.InitialVoters = m.w.initial
 	}
 	if err := errors.Join(m.disk.MkdirAll(dataDir), m.disk.SyncDir("/")); err != nil { // the volume's root
@@ -132,6 +132,7 @@ func (m *member) config() replica.Config {
 			Self: m.key, ClusterID: clusterID, RequireID: true,
 			Endpoints: m.endpoints(), Listener: listener, KRaft: raft.VersionRange{Max: 1},
 			ObserverOnly:    !m.voter,
+			AutoJoin:        p.autoJoin && m.voter,
 			ElectionTimeout: p.electionTimeout, FetchTimeout: p.fetchTimeout, ElectionBackoffMax: time.Second,
 			RequestTimeout: p.requestTimeout, RetryBackoff: p.retryBackoff, AppendLinger: p.linger,
 			FetchMaxWait: p.fetchMaxWait, FetchMaxBytes: p.fetchMaxBytes, MaxPending: 1000,

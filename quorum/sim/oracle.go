@@ -28,6 +28,8 @@ import (
 //	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
 //	CommittedPrefix         clients read what is committed, and nothing else
 //	StatesMatchRoles        an observer never campaigns or leads
+//	OneChangeAtATime        voter sets that follow each other in a log differ by one voter; a leader appends one only when the
+//	                        one before, and its own epoch's first record, are committed
 //	VotersFollowLog         the voters a member goes by are those of the newest such record in its log
 //	EveryRequestAnswered    what one member asks another is answered, if only to say no, in the time that was allowed for it
 type oracle struct {
@@ -85,6 +87,8 @@ type seen struct {
 	role          raft.Role
 	voter         bool
 	voters        raft.VoterSet // by its own word, as compared with its log last
+	known         int64         // the largest high watermark it ever knew
+	sets          int
 	votersIn      *batch
 	epoch         raft.Epoch
 	leader        raft.NodeID
@@ -152,7 +156,10 @@ func (o *oracle) look(m *member) {
 	st := m.replica.Status()
 	before := m.seen
 	s := &m.seen
-	s.role, s.voter, s.epoch, s.leader, s.highWatermark = st.Role, st.IsVoter, st.Election.Epoch, st.Election.Leader, st.HighWatermark
+	s.role, s.epoch, s.leader, s.highWatermark = st.Role, st.Election.Epoch, st.Election.Leader, st.HighWatermark
+	if s.voter = has(o.w.votersOf(m), m.key); s.voter != st.IsVoter {
+		o.w.violate("VotersFollowLog", "node %d takes itself for a voter: %v; by its log it is one: %v", m.id, st.IsVoter, s.voter)
+	}
 
 	if s.handoff = st.Handoff.Phase; s.handoff != before.handoff {
 		switch s.handoff {
@@ -176,8 +183,12 @@ func (o *oracle) look(m *member) {
 	if s.leader != raft.None {
 		o.leads(m, s.leader, s.epoch, "believes in")
 	}
-	if !s.voter && s.role != raft.Unattached && s.role != raft.Follower {
+	s.known = max(s.known, s.highWatermark)
+	if !s.voter && s.role != raft.Unattached && s.role != raft.Follower && !o.leaving(m) {
 		o.w.violate("StatesMatchRoles", "node %d is no voter, yet a %v", m.id, s.role)
+	}
+	if s.role == raft.Leader && !s.voter && (before.voter || before.role != raft.Leader) {
+		o.w.saw(leftInOffice)
 	}
 	if d := m.disk.durableState; d == nil || d.Epoch != s.epoch {
 		o.w.violate("MonotonicEpoch", "node %d is in epoch %d, its quorum-state says %+v", m.id, s.epoch, d)
@@ -191,6 +202,21 @@ func (o *oracle) look(m *member) {
 	o.lookAtLog(m, &st)
 	o.lookAtVoters(m, &st)
 	o.lookAtHighWatermark(m, before)
+}
+
+// leaving reports whether a member may act as a voter though its log's newest set lacks it: an earlier one has it, and it
+// does not know that the newest is committed; or it led, and its office has an end.
+func (o *oracle) leaving(m *member) bool {
+	l := &m.disk.log
+	n := len(l.sets)
+	if n == 0 {
+		return false
+	}
+	had := m.founder
+	for _, b := range l.sets[:n-1] {
+		had = had || has(b.voters, m.key)
+	}
+	return had && (l.sets[n-1].last >= m.seen.known || m.seen.role == raft.Leader || m.seen.role == raft.Resigned)
 }
 
 // leads notes who leads an epoch.
@@ -238,6 +264,10 @@ func (o *oracle) lookAtLog(m *member, st *raft.Status) {
 		o.w.saw(segmentRolled)
 	}
 	m.seen.segments = len(l.segments)
+	if len(l.sets) < m.seen.sets {
+		o.w.saw(setUndone)
+	}
+	m.seen.sets = len(l.sets)
 	for ; l.grown < len(l.batches); l.grown++ {
 		b := l.batches[l.grown]
 		at := raft.OffsetAndEpoch{Offset: b.base, Epoch: b.epoch}
@@ -249,12 +279,44 @@ func (o *oracle) lookAtLog(m *member, st *raft.Status) {
 		if l.grown > 0 && (l.batches[l.grown-1].epoch > b.epoch || l.batches[l.grown-1].last+1 != b.base) {
 			o.w.violate("UniquePosition", "node %d appended %s after %s", m.id, b.where(), l.batches[l.grown-1].where())
 		}
+		if b.voters != nil {
+			o.changes(m, st, b)
+		}
 	}
 	if st.LogEnd.Offset != l.end {
 		o.w.violate("NoIllegalState", "node %d says its log ends at %d, on disk it ends at %d", m.id, st.LogEnd.Offset, l.end)
 	}
 	if st.FlushedEnd > l.durableEnd() {
 		o.w.violate("FlushedIsDurable", "node %d counts on offset %d being flushed, durable is %d", m.id, st.FlushedEnd, l.durableEnd())
+	}
+}
+
+// changes checks a batch that changes the voters on its way into a log.
+func (o *oracle) changes(m *member, st *raft.Status, b *batch) {
+	l := &m.disk.log
+	i := slices.Index(l.sets, b)
+	var before *batch
+	set := raft.VoterSet(nil)
+	switch {
+	case i > 0:
+		before = l.sets[i-1]
+		set = before.voters
+	case m.founder || o.w.plan.kraftVersion == 0:
+		set = o.w.initial
+	default:
+		return // the first that it hears of
+	}
+	if n := differences(set, b.voters); n > 1 {
+		o.w.violate("OneChangeAtATime", "node %d has voters %v after %v in %s", m.id, b.voters, set, b.where())
+	}
+	if m.seen.role != raft.Leader || b.epoch != m.seen.epoch || b.base == st.EpochStart {
+		return
+	}
+	if o.w.plan.kraftVersion == 0 && before == nil {
+		o.w.saw(upgraded)
+	}
+	if hw := m.seen.highWatermark; hw <= st.EpochStart || before != nil && before.last >= hw {
+		o.w.violate("OneChangeAtATime", "node %d changes the voters to %v in %s; its high watermark is %d, its epoch starts at %d, the last set stands in %v", m.id, b.voters, b.where(), hw, st.EpochStart, before)
 	}
 }
 
@@ -292,7 +354,7 @@ func (o *oracle) lookAtHighWatermark(m *member, before seen) {
 		return
 	}
 	for ; s.checked < len(l.batches) && l.batches[s.checked].last < hw; s.checked++ {
-		o.commit(m, s.checked, l.batches[s.checked])
+		o.commit(m, before.voters, s.checked, l.batches[s.checked])
 	}
 	if s.checked < len(l.batches) && l.batches[s.checked].base < hw {
 		o.w.violate("NoIllegalState", "node %d: high watermark %d lies inside %s", m.id, hw, l.batches[s.checked].where())
@@ -302,27 +364,24 @@ func (o *oracle) lookAtHighWatermark(m *member, before seen) {
 	}
 }
 
-// commit is the n-th batch of a log passing below a high watermark.
-func (o *oracle) commit(m *member, n int, b *batch) {
+// commit is the n-th batch of a log passing below a high watermark. It counts under the newest voters, or under those before
+// the step: it may append new ones after it has counted.
+func (o *oracle) commit(m *member, earlier raft.VoterSet, n int, b *batch) {
 	if n < len(o.committed) {
 		if c := o.committed[n]; c.chain != b.chain {
 			o.w.violate("NoLogDivergence", "node %d has %s below its high watermark, others committed %s", m.id, b.where(), c.where())
 		}
 		return
 	}
-	voters, copies := o.w.votersOf(m), 0
-	for _, v := range voters {
-		if l := o.w.logOf(v); l != nil {
-			if _, durably := l.holds(b); durably {
-				copies++
-			}
-		}
-	}
-	if copies < voters.Majority() {
+	voters := o.w.votersOf(m)
+	if copies := o.w.copies(voters, b); copies < voters.Majority() && (len(earlier) == 0 || o.w.copies(earlier, b) < earlier.Majority()) {
 		o.w.violate("MajorityReachedHighWatermark", "node %d takes %s for committed, %d of %d voters hold it durably", m.id, b.where(), copies, len(voters))
 	}
 	o.committed, o.committedIn = append(o.committed, b), append(o.committedIn, m.seen.epoch)
 	o.w.counts.committed++
+	if b.voters != nil && m.seen.role == raft.Leader && !has(b.voters, m.key) {
+		o.w.saw(leaderRemoved)
+	}
 	if b.IsControl() {
 		return
 	}
@@ -386,8 +445,8 @@ func (o *oracle) sends(m *member, s raft.Send) {
 		}
 	case raft.FetchRequest:
 		o.fetches(m, s.Correlation, r)
-	case raft.UpdateRaftVoterRequest, raft.ApiVersionsRequest: // promise nothing
-	case raft.FetchSnapshotRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest, raft.DescribeQuorumRequest:
+	case raft.UpdateRaftVoterRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest, raft.ApiVersionsRequest: // promise nothing
+	case raft.FetchSnapshotRequest, raft.DescribeQuorumRequest:
 		o.w.violate("NoIllegalState", "node %d sends a %T", m.id, r)
 	}
 }
@@ -421,7 +480,7 @@ func (o *oracle) looksForForgotten(m *member) {
 		switch r := r.(type) {
 		case raft.FetchRequest:
 			patience = r.MaxWait
-		case raft.UpdateRaftVoterRequest:
+		case raft.UpdateRaftVoterRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest:
 			patience = o.w.plan.requestTimeout
 		default: // answered at once
 		}

@@ -11,7 +11,9 @@ type plan struct {
 	seed   uint64
 	voters int
 	// observers have ids from 1000, as the operator gives them.
-	observers    int
+	observers int
+	// spares are members that are no voters at first and may become some.
+	spares       int
 	clients      int
 	kraftVersion int16 // 1: voters by record, 0: static
 
@@ -38,14 +40,15 @@ type plan struct {
 	// operations bounds the appends of a client, and with them the time that checking its history takes.
 	operations int
 
-	aside bool                      // who is cut off at the end is cut off from the other voters only
-	down  time.Duration             // mean time until a dead process is started again
-	every [faultKinds]time.Duration // mean time between faults of a kind; 0: never
+	aside    bool                      // who is cut off at the end is cut off from the other voters only
+	autoJoin bool                      // who is no voter but might be asks to be made one
+	down     time.Duration             // mean time until a dead process is started again
+	every    [faultKinds]time.Duration // mean time between faults of a kind; 0: never
 }
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 2
+const generation = 3
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -118,14 +121,26 @@ func drawAs(seed uint64, generation int) plan {
 		p.stall = oneOf(d, p.stall, p.stall, 1500*time.Millisecond)
 		p.stallTold = d.chance(0.3)
 	}
+	if generation >= 3 && !quiet {
+		if changes := d.chance(0.5); changes && p.kraftVersion > 0 {
+			p.spares = d.IntN(3)
+			p.autoJoin = d.chance(0.2)
+			p.every[changeVoters] = d.between(300*time.Millisecond, 4*time.Second)
+			if d.chance(0.4) {
+				p.every[changeRashly] = d.between(500*time.Millisecond, 4*time.Second)
+			}
+		} else if changes && !p.wire {
+			p.every[upgrade] = d.between(500*time.Millisecond, 3*time.Second)
+		}
+	}
 	return p
 }
 
 // String tells what a failing seed was about.
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d voters (kraft.version %d), %d observers, %d clients with window %d thinking %v; chaos for %v\n",
-		p.seed, p.voters, p.kraftVersion, p.observers, p.clients, p.window, p.think, p.chaos)
+	fmt.Fprintf(&b, "seed %d: %d voters (kraft.version %d) and %d spares, auto-join %v, %d observers, %d clients with window %d thinking %v; chaos for %v\n",
+		p.seed, p.voters, p.kraftVersion, p.spares, p.autoJoin, p.observers, p.clients, p.window, p.think, p.chaos)
 	fmt.Fprintf(&b, "  timers: election %v, fetch %v, request %v, linger %v; fetch %d bytes, segments %d bytes\n",
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
 	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more (in the telling: %v), told up to %v late\n",

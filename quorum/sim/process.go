@@ -177,6 +177,11 @@ func (m *member) serve(x *exchange) {
 		delete(m.requests, id)
 		x.reply(answer)
 	case raft.Request:
+		if refusal := m.w.strands(m, p); refusal != nil {
+			delete(m.requests, id)
+			x.reply(refusal)
+			return
+		}
 		if b := m.w.plant; b != nil && b.receive != nil {
 			p = b.receive(m, p)
 		}
@@ -230,7 +235,7 @@ func (m *member) send(s raft.Send) {
 		}
 		m.whenAwake(func() { m.outcome(to, s, answer, f) })
 	}}
-	if m.w.plan.wire {
+	if _, probe := s.Request.(raft.ApiVersionsRequest); m.w.plan.wire && !probe {
 		if x.payload, x.spoken = m.speak(to, s.Request); x.spoken == nil {
 			m.w.in(0, func() { x.outcome(nil, raft.UnsupportedByPeer) })
 			return

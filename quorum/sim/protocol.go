@@ -30,8 +30,10 @@ func (r release) version(key int16) (int16, bool) {
 		return [...]int16{16, 17, 17, 18}[r], true
 	case wire.BeginQuorumEpoch, wire.EndQuorumEpoch:
 		return min(int16(r), 1), true
-	case wire.UpdateRaftVoter:
+	case wire.UpdateRaftVoter, wire.RemoveRaftVoter:
 		return 0, r >= kip853
+	case wire.AddRaftVoter:
+		return int16(r / kip1166), r >= kip853
 	}
 	return 0, false
 }

@@ -86,7 +86,7 @@ func TestEverythingHappens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs many seeds")
 	}
-	total := runAll(t, drawn(20_000, 150))
+	total := runAll(t, drawn(20_000, 200))
 	for k, n := range total.counts.faults {
 		if n < 10 {
 			t.Errorf("fault %v happened %d times, want 10 at least", faultKind(k), n)

@@ -97,7 +97,7 @@ func describe(v any) string {
 	case raft.EndQuorumEpochResponse:
 		return fmt.Sprintf("EndQuorumEpoch answer{%s}", head(r.Header))
 	}
-	return describeClient(v)
+	return describeChange(v)
 }
 
 func describeClient(v any) string {

@@ -17,6 +17,11 @@ func is(v raft.Voter, key raft.ReplicaKey) bool {
 	return v.Key.ID == key.ID && (v.Key.DirectoryID.IsZero() || v.Key.DirectoryID == key.DirectoryID)
 }
 
+// has reports whether a set has that replica. It looks for itself: this file is part of what watches package raft.
+func has(set raft.VoterSet, key raft.ReplicaKey) bool {
+	return slices.ContainsFunc(set, func(v raft.Voter) bool { return is(v, key) })
+}
+
 // newestSet is the batch that holds the voters in force, nil if none does.
 func (l *shadow) newestSet() *batch {
 	if n := len(l.sets); n > 0 {
@@ -28,19 +33,23 @@ func (l *shadow) newestSet() *batch {
 // votersOf is the set that a member's log puts in force.
 func (w *world) votersOf(m *member) raft.VoterSet {
 	switch newest := m.disk.log.newestSet(); {
-	case w.plan.kraftVersion == 0:
-		return w.initial
 	case newest != nil:
 		return newest.voters
-	case m.founder:
+	case m.founder || w.plan.kraftVersion == 0:
 		return w.initial
 	}
 	return nil
 }
 
-// setsInForce are all sets by which some member may act: the newest of each log, and what lies before an uncommitted one.
+// setsInForce are all sets by which some member may act: the newest of each log, what lies before an uncommitted one, and
+// what was asked for a moment ago.
 func (w *world) setsInForce() []raft.VoterSet {
 	sets := []raft.VoterSet{}
+	for _, a := range w.asked {
+		if a.until >= w.now {
+			sets = append(sets, a.set)
+		}
+	}
 	for _, m := range w.members {
 		sets = append(sets, w.votersOf(m))
 		l := &m.disk.log
@@ -76,6 +85,18 @@ func (w *world) logOf(v raft.Voter) *shadow {
 		}
 	}
 	return nil
+}
+
+// copies is how many of the voters hold a batch durably, or did when they lost their disks.
+func (w *world) copies(voters raft.VoterSet, b *batch) (n int) {
+	for _, v := range voters {
+		if l := w.logOf(v); l != nil {
+			if _, durably := l.holds(b); durably {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // majority reports whether in each set that may be in force those who are chosen are one.

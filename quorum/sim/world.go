@@ -17,7 +17,10 @@ type world struct {
 	queue queue
 	seq   uint64
 
-	members []*member // voters, then observers; a member's place is its host number
+	members []*member // voters, observers, spares; a member's place is its host number
+	admin   *admin
+	asked   []asked
+	healed  []bool // by host, once the world is
 	initial raft.VoterSet
 	graves  []grave
 	clients []*client
@@ -76,7 +79,7 @@ func (v *violation) Error() string {
 
 func newWorld(p plan, bug *plant, t *trace) *world {
 	w := &world{plan: p, plant: bug, trace: t, loss: p.loss, duplicate: p.duplicate}
-	w.net = newNetwork(w, p.voters+p.observers+p.clients)
+	w.net = newNetwork(w, p.voters+p.observers+p.spares+p.clients+1)
 	w.oracle = newOracle(w)
 	for i := range p.voters {
 		w.members = append(w.members, newMember(w, raft.NodeID(i), i, true))
@@ -85,9 +88,13 @@ func newWorld(p plan, bug *plant, t *trace) *world {
 		w.members = append(w.members, newMember(w, raft.NodeID(1000+i), p.voters+i, false))
 	}
 	w.initial = w.plannedVoters()
+	for i := range p.spares {
+		w.members = append(w.members, newMember(w, raft.NodeID(p.voters+i), len(w.members), true))
+	}
 	for i := range p.clients {
 		w.clients = append(w.clients, newClient(w, i))
 	}
+	w.admin = newAdmin(w, len(w.members)+len(w.clients))
 	return w
 }
 
