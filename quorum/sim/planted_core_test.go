@@ -60,7 +60,7 @@ var coreBugs = []planted{
 	},
 	{
 		name: "the leader counts what it has not on disk", within: 20, finds: []string{"MajorityReachedHighWatermark"},
-		edits: []edit{{"raft/replicate.go", "l.values[i] = n.flushed\n", "l.values[i] = n.flushed\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
+		edits: []edit{{"raft/replicate.go", "			l.values[i] = n.flushed\n", "			l.values[i] = n.flushed\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
 	},
 	{
 		name: "votes do not look at the log", within: 100, finds: []string{"LeaderHasAllAckedValues", "NoTruncationBelowHW", "NoLogDivergence"},
@@ -95,12 +95,78 @@ var coreBugs = []planted{
 		name: "producers are remembered beyond a truncation", within: 100, finds: []string{"AckedOnce", "CommitsAfterHealing", "ValuesNotStuck"},
 		edits: []edit{{"replica/replica.go", "	if r.producers.Truncate(t.Offset) {", "	if BUG || r.producers.Truncate(t.Offset) {"}},
 	},
+	{
+		name: "a second voter change begins before the first is committed", within: 60, finds: []string{"OneChangeAtATime"},
+		edits: []edit{
+			{"raft/membership.go", "	case c != nil && !c.yields(kind):\n", "	case c != nil && !c.yields(kind) && !BUG:\n"},
+			{"raft/membership.go", "	case n.voters.offset() >= n.highWatermark:\n", "	case n.voters.offset() >= n.highWatermark && !BUG:\n"},
+		},
+		arrange: reconfigured,
+	},
+	{
+		name: "voters change before the leader's epoch is committed", within: 100, finds: []string{"OneChangeAtATime"},
+		edits:   []edit{{"raft/membership.go", "	switch c := n.leader.change; {\n	case c != nil && !c.yields", "	if BUG && n.leader.change == nil && n.highWatermark == Unknown {\n		return refusal{}\n	}\n	switch c := n.leader.change; {\n	case c != nil && !c.yields"}},
+		arrange: reconfigured,
+	},
+	{
+		name: "a leader that is removed counts itself", within: 60, finds: []string{"MajorityReachedHighWatermark"},
+		edits:   []edit{{"raft/replicate.go", "	to := commitPoint(n.highWatermark, l.epochStart, l.values)\n", "	values := l.values\n	if BUG && l.own < 0 {\n		values = append(slices.Clone(values), n.flushed)\n	}\n	to := commitPoint(n.highWatermark, l.epochStart, values)\n"}},
+		arrange: reconfigured,
+	},
+	{
+		name: "new voters count once they are committed", within: 60, finds: []string{"MajorityReachedHighWatermark"},
+		edits: []edit{{"raft/replicate.go", "	to := commitPoint(n.highWatermark, l.epochStart, values)\n", `
+	if sets := n.voters.sets; BUG && len(sets) > 1 && n.voters.offset() >= n.highWatermark {
+		values = nil
+		for _, v := range sets[len(sets)-2].set {
+			if v.Key == n.cfg.Self {
+				values = append(values, n.flushed)
+				continue
+			}
+			p, _ := l.replica(n, v.Key)
+			values = append(values, p.end)
+		}
+	}
+	to := commitPoint(n.highWatermark, l.epochStart, values)
+`}},
+		arrange: reconfigured,
+	},
+	{
+		name: "a truncation leaves the voters as they are", within: 200, finds: []string{"VotersFollowLog"},
+		edits:   []edit{{"raft/node.go", "	n.voters.truncate(end)\n", "	if !BUG {\n		n.voters.truncate(end)\n	}\n"}},
+		arrange: reconfigured,
+	},
+	{
+		name: "a leader that is removed stays in office", within: 60, finds: []string{"ValuesNotStuck", "ReconfigurationNotStuck"},
+		edits:   []edit{{"raft/voters.go", "	return n.role == Leader && !n.isVoter &&", "	return !BUG && n.role == Leader && !n.isVoter &&"}},
+		arrange: reconfigured,
+	},
+	{
+		name: "a voter is known by its node id alone", within: 60, finds: []string{"VotersFollowLog", "MajorityReachedHighWatermark", "StatesMatchRoles"},
+		edits:   []edit{{"raft/types.go", "	return ok && (v.Key.DirectoryID.IsZero() ||", "	return ok && (BUG || v.Key.DirectoryID.IsZero() ||"}},
+		arrange: reconfigured,
+	},
+	{
+		name: "who removed itself on its own disk only does not campaign", within: 400, finds: []string{"CommitsAfterHealing"},
+		edits: []edit{{"raft/voters.go", "	return n.isVoter || n.voters.offset() >= n.committed &&", "	return n.isVoter || !BUG && n.voters.offset() >= n.committed &&"}},
+		arrange: func(p *plan) { // leaders that are asked to remove themselves, and cut off
+			reconfigured(p)
+			p.every[loseVoter], p.every[changeVoters], p.every[isolate], p.every[kill] = 0, 200*time.Millisecond, 500*time.Millisecond, 0
+		},
+	},
 }
 
 // assertionsOff silences what the core checks by itself: the bugs are to be found from outside.
 var assertionsOff = planted{
 	name:  "assertions off",
 	edits: []edit{{"raft/invariants.go", "	if n.ready.Fatal != nil {\n", "	if BUG || n.ready.Fatal != nil {\n"}},
+}
+
+// reconfigured is a plan in which voters change all the time.
+func reconfigured(p *plan) {
+	p.kraftVersion, p.voters, p.spares, p.delayMean = 1, 3, 2, min(p.delayMean, 10*time.Millisecond)
+	p.every[upgrade] = 0
+	p.every[changeVoters], p.every[changeRashly], p.every[loseVoter] = 300*time.Millisecond, time.Second, 3*time.Second
 }
 
 // staleFlushPlan and staleFlushes bring it about that an observer hears of an fsync after it has cut its log: a leader is cut off

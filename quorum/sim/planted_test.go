@@ -104,8 +104,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			})
 		}
 	})
-	if n := len(borderBugs) + len(coreBugs); n < 25 {
-		t.Errorf("%d bugs are planted, want 25 at least", n)
+	if n := len(borderBugs) + len(coreBugs); n < 35 {
+		t.Errorf("%d bugs are planted, want 35 at least", n)
 	}
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
