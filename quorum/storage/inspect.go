@@ -301,6 +301,7 @@ type walker struct {
 	visit func(Part) error
 	snap  *snapshot // nil in a log
 	expect
+	scratch []byte
 }
 
 // expect is what the next batch has to continue.
@@ -372,7 +373,9 @@ func (w *walker) follows(at int64, b record.Batch) error {
 		switch {
 		case b.Epoch > s.id.Epoch, b.IsControl() && b.Epoch != s.id.Epoch:
 			return s.odd.Err
-		case gap && b.BaseOffset > w.next && at > 0 && (!b.IsControl() || b.BaseOffset == s.id.Offset):
+		case gap && b.IsControl() && b.BaseOffset == s.id.Offset, // the foot
+			// The head's offsets are its own, and the log may have had others from 0 on.
+			gap && !b.IsControl() && (b.BaseOffset > w.next || w.at == 0):
 			s.gaps, gap = true, false
 		}
 	}
@@ -441,18 +444,13 @@ func (w *walker) end() error {
 // resync finds where a whole batch begins again after damage at a position: right behind the damaged one, if its length
 // is as it was, else wherever one has its checksum. It is the end of the file if there is none.
 func (w *walker) resync(at int64) (int64, error) {
-	var header [record.HeaderSize]byte
-	n, err := w.file.ReadAt(header[:], at)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("at position %d: %w", at, err)
-	}
-	if h, err := record.ParseHeader(header[:n]); err == nil {
+	if h, err := w.header(at); err == nil {
 		if to := at + int64(h.Size); to == w.size || w.whole(to) {
 			return to, nil
 		}
 	}
-	buf := make([]byte, scanBuffer)
-	for from := at + 1; from < w.size; from += int64(len(buf) - record.HeaderSize) {
+	buf := make([]byte, min(scanBuffer, w.size-at))
+	for from := at + 1; from+record.HeaderSize <= w.size; from += int64(len(buf) - record.HeaderSize + 1) {
 		n, err := w.file.ReadAt(buf[:min(int64(len(buf)), w.size-from)], from)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, fmt.Errorf("at position %d: %w", from, err)
@@ -465,17 +463,34 @@ func (w *walker) resync(at int64) (int64, error) {
 				return from + int64(i), nil
 			}
 		}
-		if n < len(buf) {
-			break
-		}
 	}
 	return w.size, nil
 }
 
-// whole reports whether an undamaged batch begins at a position.
+// header reads that of a batch.
+func (w *walker) header(at int64) (record.Header, error) {
+	var b [record.HeaderSize]byte
+	n, err := w.file.ReadAt(b[:], at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return record.Header{}, err
+	}
+	return record.ParseHeader(b[:n])
+}
+
+// whole reports whether an undamaged batch begins at a position. What cannot be read is none; the walk will meet it.
 func (w *walker) whole(at int64) bool {
-	sc := scanner{file: w.file, size: w.size, position: at}
-	_, err := sc.next()
+	h, err := w.header(at)
+	if err != nil || int64(h.Size) > w.size-at {
+		return false
+	}
+	if cap(w.scratch) < h.Size {
+		w.scratch = make([]byte, h.Size)
+	}
+	n, err := w.file.ReadAt(w.scratch[:h.Size], at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	_, err = record.Parse(w.scratch[:n])
 	return err == nil
 }
 

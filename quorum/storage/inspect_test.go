@@ -84,6 +84,7 @@ func TestInspectFindsAnUnfinishedCheckpoint(t *testing.T) {
 		{"whole", slices.Concat(control(0, header), batch(1, 3, 2), control(3, footer)), ""},
 		{"compacted", slices.Concat(control(0, header), batch(1, 1, 2), batch(5, 2, 2), control(7, footer)), ""},
 		{"compacted, the foot at the end offset", slices.Concat(control(0, header), batch(1, 1, 2), control(9, footer)), ""},
+		{"compacted, and beginning below the head's end", slices.Concat(control(0, header), batch(0, 1, 2), control(9, footer)), ""},
 		{"no foot", slices.Concat(control(0, header), batch(1, 3, 2)), "the checkpoint ends without a SnapshotFooter"},
 		{"empty", nil, "the checkpoint ends without a SnapshotFooter"},
 		{"no head", slices.Concat(batch(0, 3, 1), control(1, footer)), "the checkpoint begins without a SnapshotHeader"},
