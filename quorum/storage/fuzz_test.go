@@ -57,6 +57,9 @@ func FuzzSmallFiles(f *testing.F) {
 	f.Add([]byte("0\n2\n1 0\n3 1\n"))
 	f.Add([]byte("#\nnode.id=1\ndirectory.id=ABEiM0RVZneImaq7zN3u_w\nversion=1\ncluster.id=a\\=b\n"))
 	f.Add([]byte("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"))
+	f.Add(storage.EncodeCommitted(7, 3))
+	f.Add(storage.EncodeMeta(storage.Meta{ClusterID: "a=b", NodeID: 1, DirectoryID: dir1}))
+	f.Add(storage.EncodeQuorumState(raft.ElectionState{Epoch: 7, Leader: 1, Voted: raft.ReplicaKey{ID: 2, DirectoryID: dir1}}, 1, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := storage.DecodeQuorumState(b); err == nil {
 			if again, err := storage.DecodeQuorumState(storage.EncodeQuorumState(s, 1, nil)); err != nil || again != s {
@@ -66,6 +69,11 @@ func FuzzSmallFiles(f *testing.F) {
 		if e, err := storage.DecodeEpochs(b); err == nil {
 			if again, err := storage.DecodeEpochs(storage.EncodeEpochs(e)); err != nil || len(again) != len(e) {
 				t.Errorf("epochs %q: %v, then %v, %v", b, e, again, err)
+			}
+		}
+		if p, err := storage.DecodeCommitted(b); err == nil {
+			if again, err := storage.DecodeCommitted(storage.EncodeCommitted(p.Offset, p.Epoch)); err != nil || again != p {
+				t.Errorf("committed %q: %v, then %v, %v", b, p, again, err)
 			}
 		}
 		if m, err := storage.DecodeMeta(b); err == nil && m.DirectoryID != (raft.UUID{}) {
