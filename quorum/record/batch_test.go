@@ -252,6 +252,27 @@ func TestWalkingAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestNothingIsAllocatedForARecord: what the path of an append does to a batch costs the same for one record and a thousand.
+func TestNothingIsAllocatedForARecord(t *testing.T) {
+	few, many := build(t, 0, 1, record.None, 1), build(t, 0, 1, record.None, 1000)
+	for name, do := range map[string]func([]byte) error{
+		"CheckProduce": func(p []byte) error { _, err := record.CheckProduce(p, record.Keyed); return err },
+		"Fetched":      func(p []byte) error { _, _, err := record.Fetched(p); return err },
+		"Stamp":        func(p []byte) error { record.Stamp(p, 7, 3); return nil },
+	} {
+		count := func(p []byte) float64 {
+			return testing.AllocsPerRun(100, func() {
+				if err := do(p); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		if one, thousand := count(few), count(many); one != thousand || one > 1 {
+			t.Errorf("%s: %v allocations for a record, %v for a thousand", name, one, thousand)
+		}
+	}
+}
+
 func FuzzBatches(f *testing.F) {
 	f.Add(golden(f, "LCbatch"))
 	f.Add(golden(f, "bootstrap-checkpoint"))

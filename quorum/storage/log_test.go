@@ -10,6 +10,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
 func TestAppendFlushReopen(t *testing.T) {
@@ -239,6 +240,38 @@ func TestB43SegmentsRollByAge(t *testing.T) {
 	}
 	if got := d.Log.Segments(); got != 2 {
 		t.Errorf("%d segments: an age that this process did not see counts from its first append", got)
+	}
+}
+
+// TestAppendAndReadAllocateNothing, whatever the number of records. The index grows by an entry in 4 KiB: less than one
+// allocation a call.
+func TestAppendAndReadAllocateNothing(t *testing.T) {
+	for _, records := range []int{1, 1000} {
+		dir := t.TempDir()
+		if err := storage.Format(vfs.OS, dir, formatOptions()); err != nil {
+			t.Fatal(err)
+		}
+		d, err := storage.Open(vfs.OS, dir, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := batchOf(0, 1, records, 100)
+		group := [][]byte{raw}
+		if n := testing.AllocsPerRun(200, func() {
+			record.Stamp(raw, d.Log.End(), 1)
+			mustAppend(t, d, group...)
+		}); n > 0 {
+			t.Errorf("append of %d records: %v allocations", records, n)
+		}
+		buf := make([]byte, 4*len(raw)+8192)
+		if n := testing.AllocsPerRun(200, func() {
+			if got, err := d.Log.Read(buf, 50*int64(records), 2*len(raw), d.Log.End()); err != nil || len(got) < len(raw) {
+				t.Fatal(len(got), err)
+			}
+		}); n > 0 {
+			t.Errorf("read of %d records: %v allocations", records, n)
+		}
+		d.Abandon()
 	}
 }
 
