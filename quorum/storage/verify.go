@@ -103,13 +103,13 @@ func Verify(fsys vfs.FS, dir string, progress func(done, total int64)) (*Report,
 
 // What helps. A member's data is there as often as there are members: the remedy for most damage is a new directory.
 const (
-	doReplace     = "the other voters have what is lost here, if a majority of them is well: give this member a new directory"
-	doKeepState   = "never edit or delete it: this member may have voted, and must not vote again; give it a new directory"
+	doReplace     = "the other voters have what is lost here, if a majority of them is well: format a new directory for this member; a voter is removed first, and added again (quorum voter)"
+	doKeepState   = "never edit or delete it: this member may have voted, and must not vote again; format a new one, as after a lost disk"
 	doMeta        = "compare with the configuration and with the annotations or notes made at format"
 	doEpochs      = "nothing is lost: the next start writes it again from the log"
 	doPartition   = "nothing is lost: delete it, and the next start writes it again"
 	doCommitted   = "if nothing else is damaged: delete it, and it is written again"
-	doCheckpoint  = "if an older checkpoint, or the log from 0, is whole: delete it; else give this member a new directory"
+	doCheckpoint  = "if an older checkpoint, or the log from 0, is whole: delete it; else format a new directory for this member"
 	doProducers   = "nothing is lost: it is not read here, and Kafka makes it again"
 	doUncommitted = "no file `committed` tells what was synced, so this may be a write that a crash cut short; if not, " + doReplace
 )
