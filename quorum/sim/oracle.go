@@ -296,7 +296,7 @@ func (o *oracle) changes(m *member, st *raft.Status, b *batch) {
 	l := &m.disk.log
 	i := slices.Index(l.sets, b)
 	var before *batch
-	set := raft.VoterSet(nil)
+	var set raft.VoterSet
 	switch {
 	case i > 0:
 		before = l.sets[i-1]
