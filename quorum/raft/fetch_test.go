@@ -145,6 +145,32 @@ func TestOldFlushIsIgnored(t *testing.T) {
 	}
 }
 
+// TestLeaderlessEpochIsNoNewsToAnObserver: whoever is in it may be cut off for good, and an observer could never leave it.
+func TestLeaderlessEpochIsNoNewsToAnObserver(t *testing.T) {
+	for name, test := range map[string]struct {
+		self         NodeID
+		observerOnly bool
+		want         Epoch
+	}{
+		"an observer for good":            {4, true, 7},
+		"an observer that may be a voter": {4, false, 7},
+		"a voter":                         {1, false, 9},
+	} {
+		set := testVoters(1, 2, 3)
+		m := newMember(testConfig(test.self, set), dynamic(set))
+		m.cfg.ObserverOnly = test.observerOnly
+		m.state = ElectionState{7, 2, NoReplica}
+		if err := m.boot(0); err != nil {
+			t.Fatal(err)
+		}
+		m.take()
+		respond(m, FetchResponse{Header: Header{Error: FencedLeaderEpoch, Epoch: 9, Leader: None}})
+		if got := m.node.state.Epoch; got != test.want {
+			t.Errorf("%s is told of epoch 9 without a leader: it goes from epoch 7 to %d, want %d", name, got, test.want)
+		}
+	}
+}
+
 // TestObserverDoesNotWaitForFlush: C-151. What is unsynced stays within one group all the same.
 func TestObserverDoesNotWaitForFlush(t *testing.T) {
 	set := testVoters(2, 3)

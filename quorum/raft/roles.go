@@ -92,6 +92,7 @@ func (n *Node) unattachedTimer() Instant {
 
 // observe takes in an epoch, and perhaps its leader, that a message told. Lower epochs are not news.
 func (n *Node) observe(epoch Epoch, leader NodeID, endpoints []Endpoint) {
+	leaderless := leader == None
 	if leader != None && leader == n.cfg.Self.ID && (epoch > n.state.Epoch || epoch == n.state.Epoch && n.state.Leader != leader) {
 		if n.electable() {
 			n.fatal(InconsistentState, "a peer says that this node leads epoch %d, which it does not know of (own epoch %d): its quorum-state was lost or another process uses node id %d",
@@ -101,10 +102,11 @@ func (n *Node) observe(epoch Epoch, leader NodeID, endpoints []Endpoint) {
 		leader, endpoints = None, nil // it means our predecessor, whose directory is gone
 	}
 	switch {
-	case epoch > n.state.Epoch && leader == None && n.cfg.ObserverOnly:
-		// It elects nobody, so an epoch without a leader is no news to it. And it could be locked out: a candidate that is
-		// cut off for good, but not from us, would leave us in an epoch that the quorum's leader does not know
-		// (UNKNOWN_LEADER_EPOCH), and unlike a voter we cannot bring the quorum there.
+	case epoch > n.state.Epoch && leaderless && !n.electable():
+		// An observer elects nobody, so an epoch without a leader is no news to it. And it could be locked out: a candidate
+		// that is cut off for good, but not from us, would leave us in an epoch that the quorum's leader does not know
+		// (UNKNOWN_LEADER_EPOCH), and unlike a voter we cannot bring the quorum there. One that is a voter and does not know
+		// it yet goes to that epoch when it is asked for its vote.
 	case epoch > n.state.Epoch && leader != None && len(endpoints) > 0:
 		n.becomeFollower(epoch, leader, endpoints)
 	case epoch > n.state.Epoch:
