@@ -326,7 +326,9 @@ func TestRemoveVoter(t *testing.T) {
 	if err != nil || !did.Changed || voterIDs(did) != "0, 1" || did.DirectoryID != dirA.String() {
 		t.Fatalf("removed the voter that is gone: %+v, %v", did, err)
 	}
+	l.mu.Lock()
 	l.state.Voters = append(l.state.Voters, silent(2, dirA))
+	l.mu.Unlock()
 	if did, err = new(Client).RemoveVoter(t.Context(), []string{l.address}, Voter{NodeID: 1}, true, nil); err != nil || voterIDs(did) != "0, 2" {
 		t.Errorf("forced: %+v, %v", did, err)
 	}
