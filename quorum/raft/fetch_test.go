@@ -322,3 +322,34 @@ func TestObserverGivesUpOnAFetch(t *testing.T) {
 		m.node.Step(at, Deadline{})
 	}
 }
+
+// TestTruncationFreesTheGroup: what a truncation cut off is not unsynced any more. An observer that counts it as such would
+// refuse the next large batch again and again.
+func TestTruncationFreesTheGroup(t *testing.T) {
+	cfg := testConfig(4, testVoters(1, 2, 3))
+	cfg.ObserverOnly = true
+	m := newMember(cfg, dynamic(testVoters(1, 2, 3)))
+	m.state = ElectionState{7, 2, NoReplica}
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	m.take()
+	n := m.node
+	large := func(base int64, epoch Epoch) Batch {
+		return Batch{BaseOffset: base, LastOffset: base, Epoch: epoch, Bytes: maxGroup * 3 / 4}
+	}
+	respond(m, FetchResponse{Batches: []Batch{batch(0, 5)}, HighWatermark: Unknown})
+	n.Step(n.now, m.flushed())
+	m.take()
+	respond(m, FetchResponse{Batches: []Batch{large(1, 6)}, HighWatermark: Unknown})
+	respond(m, FetchResponse{Diverging: &OffsetAndEpoch{1, 5}, HighWatermark: Unknown})
+	respond(m, FetchResponse{Batches: []Batch{large(1, 7)}, HighWatermark: Unknown})
+	if n.log.end != 2 {
+		t.Fatalf("log end %d: the batch was refused, %d bytes count as unsynced", n.log.end, n.unsynced)
+	}
+	n.Step(n.now, m.flushed()) // the flush of before the truncation
+	m.take()
+	if n.unsynced < maxGroup/2 {
+		t.Errorf("%d bytes unsynced after a flush that covered none of them", n.unsynced)
+	}
+}
