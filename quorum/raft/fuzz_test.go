@@ -69,7 +69,7 @@ func fuzzMember(t *testing.T, kind byte) *member {
 		id = 4
 	}
 	m := newMember(testConfig(id, set), dynamic(set))
-	m.cfg.ObserverOnly = id == 4 && kind&2 == 2
+	m.cfg.ObserverOnly, m.cfg.AutoJoin = id == 4 && kind&2 == 2, id == 4 && kind&2 == 0
 	m.cfg.MaxPending = 8
 	if kind&4 == 4 {
 		m.cfg.AppendLinger = 5 * time.Millisecond
@@ -105,7 +105,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		endpoints = nil
 	}
 	inbound := func(r Request) Event { return Inbound{ID: id, Conn: ConnID(c % 4), Request: r} }
-	switch kind % 20 {
+	switch kind % 24 {
 	case 0, 1:
 		return Deadline{}
 	case 2:
@@ -144,6 +144,12 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		return inbound(UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: n.state.Epoch, Voter: v})
 	case 16:
 		return inbound(DescribeQuorumRequest{})
+	case 17, 18:
+		return inbound(AddRaftVoterRequest{Voter: peer, Endpoints: endpoints, AckWhenCommitted: a%2 == 0})
+	case 19:
+		return inbound(RemoveRaftVoterRequest{Voter: peer})
+	case 20:
+		return UpgradeKRaft{ID: id, Version: int16(a % 3)}
 	}
 	if len(sent) == 0 {
 		return Deadline{}
@@ -182,6 +188,11 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 				f.Batches = append(f.Batches, Batch{BaseOffset: base, LastOffset: base + i, Epoch: n.log.lastEpoch() + Epoch(b%3), Bytes: int(a) << 15})
 				base += i + 1
 			}
+			if len(f.Batches) > 0 && b%5 == 0 { // voters come and go: node 1 and node 4 among them
+				last := &f.Batches[len(f.Batches)-1]
+				last.LastOffset = last.BaseOffset
+				last.Control = []ControlRecord{Voters{[]VoterSet{testVoters(1, 2, 3), testVoters(2, 3), testVoters(2, 3, 4), testVoters(1, 4)}[a%4]}}
+			}
 		}
 		var kept []testBatch
 		for _, x := range f.Batches {
@@ -195,8 +206,12 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		r = EndQuorumEpochResponse{h}
 	case UpdateRaftVoterRequest:
 		r = UpdateRaftVoterResponse{h}
+	case AddRaftVoterRequest:
+		r = AddRaftVoterResponse{Error: h.Error}
+	case RemoveRaftVoterRequest:
+		r = RemoveRaftVoterResponse{Error: h.Error}
 	case ApiVersionsRequest:
-		r = ApiVersionsResponse{KRaft: &VersionRange{0, 1}}
+		r = ApiVersionsResponse{KRaft: &VersionRange{0, int16(c % 2)}}
 	default: // never sent
 	}
 	return Outcome{Correlation: s.Correlation, Response: r}
