@@ -395,6 +395,56 @@ func TestSoleVoterAfterARemovalStaysInOffice(t *testing.T) {
 	}
 }
 
+// TestMB16FiftyRounds: an observer becomes a voter and an observer again while writes go on. Each round ends where it should,
+// and nobody else notices.
+func TestMB16FiftyRounds(t *testing.T) {
+	m, n := leaderOf(t)
+	flush := func() {
+		for m.flushing {
+			n.Step(n.now, m.flushed())
+			m.take()
+		}
+	}
+	everybody := func() (code ErrorCode) {
+		code = pending
+		for range 2 {
+			for _, id := range []NodeID{2, 3, 4} {
+				for _, a := range fetch(m, id, ConnID(id), n.log.end) {
+					if c, _ := changeResult(a.Result); c != pending {
+						code = c
+					}
+				}
+			}
+		}
+		return code
+	}
+	for round := range RequestID(50) {
+		id := 1000 + 10*round
+		n.now = n.now.Add(100 * time.Millisecond)
+		m.payloads[id] = "x"
+		n.Step(n.now, Propose{ID: id, Records: 1, Bytes: 10})
+		m.take()
+		flush()
+		everybody()
+		n.Step(n.now, Inbound{ID: id + 1, Request: addition(4)})
+		m.take()
+		outcome(t, m, 4, ApiVersionsResponse{KRaft: &VersionRange{0, 1}})
+		flush()
+		if code := everybody(); code != NoError || len(n.Status().Voters) != 4 {
+			t.Fatalf("round %d: adding ends with error %d and %d voters", round, code, len(n.Status().Voters))
+		}
+		n.Step(n.now, Inbound{ID: id + 2, Request: removal(4)})
+		m.take()
+		flush()
+		if code := everybody(); code != NoError || len(n.Status().Voters) != 3 {
+			t.Fatalf("round %d: removing ends with error %d and %d voters", round, code, len(n.Status().Voters))
+		}
+	}
+	if n.state.Epoch != 1 || n.role != Leader || n.highWatermark != n.log.end {
+		t.Errorf("%s of epoch %d, high watermark %d of %d", n.role, n.state.Epoch, n.highWatermark, n.log.end)
+	}
+}
+
 // TestAdditionIsProbed: who is to be added must answer, offer the finalized kraft.version, and be caught up still.
 func TestAdditionIsProbed(t *testing.T) {
 	for name, c := range map[string]struct {

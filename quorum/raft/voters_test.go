@@ -73,3 +73,27 @@ func TestVoterMatching(t *testing.T) {
 		t.Error("a double id was accepted")
 	}
 }
+
+// TestPR32VotersMayChangeByMoreThanOne: a replica that slept through several changes sees them as one step. The rule that binds
+// leaders does not bind readers (KAFKA-17973, C-247).
+func TestPR32VotersMayChangeByMoreThanOne(t *testing.T) {
+	m, n := followerOf(t)
+	control := Batch{BaseOffset: 3, LastOffset: 3, Epoch: 7, Bytes: 10, Control: []ControlRecord{Voters{testVoters(2, 4, 5)}}}
+	respond(m, FetchResponse{Batches: []Batch{control}, HighWatermark: 3})
+	n.Step(n.now, m.flushed())
+	m.take()
+	if s := n.Status(); s.IsVoter || len(s.Voters) != 3 || !n.electable() {
+		t.Errorf("before the commit: %+v, electable %v", s, n.electable())
+	}
+	respond(m, FetchResponse{HighWatermark: 4})
+	if n.electable() || n.role != Follower {
+		t.Errorf("%s, electable %v, although its removal is committed", n.role, n.electable())
+	}
+	// The same from a checkpoint.
+	cfg := testConfig(3, nil)
+	cfg.Bootstrap = []Destination{{ID: -2, Host: "n2", Port: 9093}}
+	cfg.Log = LogState{Start: 9, End: 9, Snapshot: &OffsetAndEpoch{9, 6}, Control: []ControlAt{{9, KRaftVersion{1}}, {9, Voters{testVoters(2, 4, 5)}}}}
+	if n, err := New(cfg, 0); err != nil || n.Status().IsVoter || n.electable() {
+		t.Errorf("from a checkpoint: %v", err)
+	}
+}
