@@ -16,7 +16,7 @@ type (
 	Tick struct{}
 
 	// Core is an event of the raft core that comes without record bytes: Inbound, Outcome (but not of a Fetch that
-	// succeeded), ConnectionLost, Handoff, Shutdown, Reserve.
+	// succeeded), ConnectionLost, Handoff, UpgradeKRaft, Shutdown, Reserve.
 	Core struct{ Event raft.Event }
 
 	// Fetched is the answer to a Fetch of ours. Records are the bytes as they came; the Replica keeps them.

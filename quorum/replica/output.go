@@ -17,7 +17,7 @@ type Output struct {
 }
 
 // Answer completes a request. Result is one of the result types below, a raft.Response other than a FetchResponse, or
-// raft.HandoffAccepted.
+// raft.HandoffAccepted, or raft.UpgradeResult.
 type Answer struct {
 	ID     raft.RequestID
 	Result any

@@ -28,6 +28,7 @@ type driver struct {
 	dropped []error
 	hold    bool          // flushes wait for release
 	wall    time.Duration // how wrong the wall clock is
+	static  raft.VoterSet
 }
 
 var self = raft.ReplicaKey{ID: 0, DirectoryID: raft.UUID{0: 0x10}}
@@ -57,7 +58,7 @@ func (d *driver) open() {
 	d.t.Helper()
 	r, err := Open(d.fs, "/data", storage.Options{}, Config{
 		Raft: raft.Config{
-			Endpoints: endpoints(0), Listener: "CONTROLLER", KRaft: raft.VersionRange{Max: 1},
+			Endpoints: endpoints(0), Listener: "CONTROLLER", KRaft: raft.VersionRange{Max: 1}, StaticVoters: d.static,
 			ElectionTimeout: time.Second, FetchTimeout: 2 * time.Second, ElectionBackoffMax: time.Second,
 			RequestTimeout: 2 * time.Second, RetryBackoff: 20 * time.Millisecond,
 			FetchMaxWait: 500 * time.Millisecond, FetchMaxBytes: 1 << 20, MaxPending: 100,
