@@ -94,6 +94,7 @@ func field(t *testing.T, text, name string) any {
 func (c *cluster) followed(m *member) {
 	c.t.Helper()
 	eventually(c.t, 20*time.Second, func() string {
+		leader := c.leader(-1)
 		s, err := m.status()
 		if err != nil {
 			return err.Error()
@@ -107,8 +108,8 @@ func (c *cluster) followed(m *member) {
 			return fmt.Sprintf("kraft.version %d on member %d; now %d", want, m.id, s.KRaftVersion)
 		case len(s.Voters) != 3:
 			return fmt.Sprintf("three voters on member %d; now %+v", m.id, s.Voters)
-		case s.Leader == nil || s.Leader.Epoch != c.epoch:
-			return fmt.Sprintf("member %d to follow epoch %d; now %+v", m.id, c.epoch, s.Leader)
+		case s.Leader == nil || s.Leader.Epoch != leader.epoch:
+			return fmt.Sprintf("member %d to be of epoch %d; now %+v", m.id, leader.epoch, s.Leader)
 		}
 		return ""
 	})

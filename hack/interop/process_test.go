@@ -3,7 +3,6 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -57,17 +56,31 @@ func kafka(t *testing.T, class string) program {
 // output runs the program to its end and returns what it wrote; it has to succeed.
 func (p program) output(t *testing.T, args ...string) string {
 	t.Helper()
+	stdout, stderr, err := p.run(t, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(p[0]), strings.Join(args, " "), err, stdout, stderr)
+	}
+	return stdout
+}
+
+// fails runs the program to its end; it has to fail and to say why.
+func (p program) fails(t *testing.T, why string, args ...string) {
+	t.Helper()
+	stdout, stderr, err := p.run(t, args...)
+	if err == nil || !strings.Contains(stdout+stderr, why) {
+		t.Errorf("%s %s: %v, want it to fail and say %s\n%s%s", filepath.Base(p[0]), strings.Join(args, " "), err, why, stdout, stderr)
+	}
+}
+
+func (p program) run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	all := slices.Concat(p[1:], args)
-	var stderr bytes.Buffer
-	c := exec.CommandContext(ctx, p[0], all...)
-	c.Stderr = &stderr
-	out, err := c.Output()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(p[0]), strings.Join(args, " "), err, out, stderr.Bytes())
-	}
-	return string(out)
+	var out, bad strings.Builder
+	c := exec.CommandContext(ctx, p[0], slices.Concat(p[1:], args)...)
+	c.Stdout, c.Stderr = &out, &bad
+	err = c.Run()
+	return out.String(), bad.String(), err
 }
 
 // process is a program that runs beside the test, in a directory's log file.
