@@ -90,11 +90,15 @@ const (
 
 func (w *change) make(ctx context.Context, tell func(string)) (*Changed, error) {
 	var told string
-	var why error // the last request was not granted
+	var why error  // the last request was not granted
+	var last error // what was waited for last
 	for {
 		v, request, err := w.look(ctx)
-		if err == nil && request == nil {
+		switch {
+		case err == nil && request == nil:
 			return w.made(v), nil
+		case err != nil && over(ctx) && last != nil:
+			return nil, w.failed(last) // the time was up in the middle of a question, which says nothing
 		}
 		if err == nil && why == nil {
 			if why = w.ask(ctx, v, request); why == nil {
@@ -112,6 +116,7 @@ func (w *change) make(ctx context.Context, tell func(string)) (*Changed, error) 
 		if !ok {
 			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
+		last = wait
 		if tell != nil && told != wait.Error() {
 			told = wait.Error()
 			tell(told)
@@ -121,6 +126,12 @@ func (w *change) make(ctx context.Context, tell func(string)) (*Changed, error) 
 		}
 		why = nil
 	}
+}
+
+// over reports whether the time of a context is up, which a dialer with the same deadline may see a moment earlier.
+func over(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(deadline) <= 0
 }
 
 // look says what is left to do. No request and no error: the voters are as wanted, for good.

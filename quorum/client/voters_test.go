@@ -46,8 +46,8 @@ func silent(id raft.NodeID, directory raft.UUID) raft.ReplicaProgress {
 	return p
 }
 
-// startLeader leads voters 0 to n-1 as node 0. Node 3 observes.
-func startLeader(t *testing.T, n int) *fakeLeader {
+// startLeader leads voters 0 to n-1 as node 0. Node 3 observes. edit, if not nil, changes that before anybody asks.
+func startLeader(t *testing.T, n int, edit func(*fakeLeader)) *fakeLeader {
 	t.Helper()
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))
 	l := &fakeLeader{address: ln.Addr().String()}
@@ -88,6 +88,9 @@ func startLeader(t *testing.T, n int) *fakeLeader {
 		}
 		return nil
 	}}
+	if edit != nil {
+		edit(l)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	t.Cleanup(func() {
@@ -97,6 +100,13 @@ func startLeader(t *testing.T, n int) *fakeLeader {
 		}
 	})
 	return l
+}
+
+// requests are those to change the voters, in order.
+func (l *fakeLeader) requests() []raft.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.asked)
 }
 
 // obey changes the voters as asked.
@@ -113,15 +123,16 @@ func (l *fakeLeader) obey(r raft.Request) {
 func voterIDs(c *Changed) string { return names(c.Voters) }
 
 func TestAddVoterNeedsItsNodeIDOnly(t *testing.T) {
-	l := startLeader(t, 3)
-	l.state.Observers = append(l.state.Observers, silent(3, dirB)) // its old directory, not forgotten yet
-	l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
-		if len(l.asked) < 3 {
-			return raft.RequestTimedOut, "node 3 is 5 records behind", false
+	l := startLeader(t, 3, func(l *fakeLeader) {
+		l.state.Observers = append(l.state.Observers, silent(3, dirB)) // its old directory, not forgotten yet
+		l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
+			if len(l.asked) < 3 {
+				return raft.RequestTimedOut, "node 3 is 5 records behind", false
+			}
+			l.obey(r)
+			return raft.NoError, "", false
 		}
-		l.obey(r)
-		return raft.NoError, "", false
-	}
+	})
 	var told []string
 	did, err := new(Client).AddVoter(t.Context(), []string{l.address}, Voter{NodeID: 3}, func(s string) { told = append(told, s) })
 	if err != nil {
@@ -134,15 +145,15 @@ func TestAddVoterNeedsItsNodeIDOnly(t *testing.T) {
 		ClusterID: new("c"), Voter: raft.ReplicaKey{ID: 3, DirectoryID: dirA}, AckWhenCommitted: true,
 		Endpoints: []raft.Endpoint{{Name: "PEERS", Host: "q-3", Port: 9093}},
 	}
-	if diff := cmp.Diff(raft.Request(want), l.asked[2]); diff != "" {
+	if diff := cmp.Diff(raft.Request(want), l.requests()[2]); diff != "" {
 		t.Errorf("asked (-want +got)\n%s", diff)
 	}
 	if want := "node 0 answers REQUEST_TIMED_OUT: node 3 is 5 records behind"; len(told) != 1 || told[0] != want {
 		t.Errorf("told %q, want %q once", told, want)
 	}
 	again, err := new(Client).AddVoter(t.Context(), []string{l.address}, Voter{NodeID: 3}, nil)
-	if err != nil || again.Changed || len(l.asked) != 3 {
-		t.Errorf("the same again: %+v, %v after %d requests, want nothing to do", again, err, len(l.asked))
+	if err != nil || again.Changed || len(l.requests()) != 3 {
+		t.Errorf("the same again: %+v, %v after %d requests, want nothing to do", again, err, len(l.requests()))
 	}
 }
 
@@ -151,14 +162,15 @@ func TestAddVoterNeedsItsNodeIDOnly(t *testing.T) {
 func TestChangeVotersWhoseAnswerIsLost(t *testing.T) {
 	for name, hangUp := range map[string]bool{"no answer": true, "timed out": false} {
 		t.Run(name, func(t *testing.T) {
-			l := startLeader(t, 3)
-			l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
-				l.obey(r)
-				for i := range l.state.Voters {
-					l.state.Voters[i].LogEnd = 101
+			l := startLeader(t, 3, func(l *fakeLeader) {
+				l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
+					l.obey(r)
+					for i := range l.state.Voters {
+						l.state.Voters[i].LogEnd = 101
+					}
+					return raft.RequestTimedOut, "", hangUp
 				}
-				return raft.RequestTimedOut, "", hangUp
-			}
+			})
 			waits := make(chan string, 10)
 			done := make(chan error, 1)
 			var did *Changed
@@ -175,8 +187,8 @@ func TestChangeVotersWhoseAnswerIsLost(t *testing.T) {
 			l.mu.Lock()
 			l.state.HighWatermark = 101
 			l.mu.Unlock()
-			if err := <-done; err != nil || !did.Changed || voterIDs(did) != "0, 1, 2, 3" || len(l.asked) != 1 {
-				t.Errorf("got %+v, %v after %d requests", did, err, len(l.asked))
+			if err := <-done; err != nil || !did.Changed || voterIDs(did) != "0, 1, 2, 3" || len(l.requests()) != 1 {
+				t.Errorf("got %+v, %v after %d requests", did, err, len(l.requests()))
 			}
 		})
 	}
@@ -205,8 +217,7 @@ func TestChangeVotersInVain(t *testing.T) {
 		}, "add voter 3: time is up: the change is not committed yet; it may have been made all the same: see quorum describe status", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := startLeader(t, 3)
-			l.on = test.on
+			l := startLeader(t, 3, func(l *fakeLeader) { l.on = test.on })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := new(Client).AddVoter(ctx, []string{l.address}, Voter{NodeID: 3}, nil)
@@ -237,17 +248,14 @@ func TestAddVoterThatIsNotKnownYet(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := startLeader(t, 3)
-			if test.edit != nil {
-				test.edit(l)
-			}
+			l := startLeader(t, 3, test.edit)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			if _, err := new(Client).AddVoter(ctx, []string{l.address}, Voter{NodeID: test.node}, nil); err == nil || err.Error() != test.says {
 				t.Errorf("\n got %v\nwant %s", err, test.says)
 			}
-			if len(l.asked) > 0 {
-				t.Errorf("asked %+v", l.asked)
+			if asked := l.requests(); len(asked) > 0 {
+				t.Errorf("asked %+v", asked)
 			}
 		})
 	}
@@ -301,10 +309,7 @@ func TestChangeVotersRefused(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := startLeader(t, test.voters)
-			if test.edit != nil {
-				test.edit(l)
-			}
+			l := startLeader(t, test.voters, test.edit)
 			if err := test.do(new(Client), t.Context(), []string{l.address}); err == nil || err.Error() != test.says {
 				t.Errorf("\n got %v\nwant %s", err, test.says)
 			}
@@ -313,15 +318,16 @@ func TestChangeVotersRefused(t *testing.T) {
 }
 
 func TestRemoveVoter(t *testing.T) {
-	l := startLeader(t, 3)
-	l.state.Voters[2] = silent(2, dirA)
-	l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
-		if len(l.asked) == 1 {
-			return raft.NotLeaderOrFollower, "", false // it has just lost the lead, and got it back
+	l := startLeader(t, 3, func(l *fakeLeader) {
+		l.state.Voters[2] = silent(2, dirA)
+		l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
+			if len(l.asked) == 1 {
+				return raft.NotLeaderOrFollower, "", false // it has just lost the lead, and got it back
+			}
+			l.obey(r)
+			return raft.NoError, "", false
 		}
-		l.obey(r)
-		return raft.NoError, "", false
-	}
+	})
 	did, err := new(Client).RemoveVoter(t.Context(), []string{l.address}, Voter{NodeID: 2}, false, nil)
 	if err != nil || !did.Changed || voterIDs(did) != "0, 1" || did.DirectoryID != dirA.String() {
 		t.Fatalf("removed the voter that is gone: %+v, %v", did, err)
