@@ -32,46 +32,40 @@ func refuse(code ErrorCode, format string, args ...any) refusal {
 }
 
 func (n *Node) onAddVoter(id RequestID, r AddRaftVoterRequest) {
-	c := &change{id: id, kind: ChangeAdd, voter: Voter{Key: r.Voter, Endpoints: r.Endpoints}, early: !r.AckWhenCommitted}
-	why := n.refuseChange(r.ClusterID, c)
-	if why.code == NoError {
-		why = n.refuseNewcomer(r.Voter)
-	}
-	if why.code == NoError {
-		why = n.probe(c)
-	}
-	if why.code != NoError {
-		n.answerChange(c, why)
-	}
+	n.onChange(r.ClusterID, &change{id: id, kind: ChangeAdd, voter: Voter{Key: r.Voter, Endpoints: r.Endpoints}, early: !r.AckWhenCommitted})
 }
 
 func (n *Node) onRemoveVoter(id RequestID, r RemoveRaftVoterRequest) {
-	c := &change{id: id, kind: ChangeRemove, voter: Voter{Key: r.Voter}}
-	if why := n.refuseChange(r.ClusterID, c); why.code != NoError {
-		n.answerChange(c, why)
-		return
-	}
-	n.beginChange(c)
-	n.hold(c)
+	n.onChange(r.ClusterID, &change{id: id, kind: ChangeRemove, voter: Voter{Key: r.Voter}})
 }
 
 // onUpdateVoter lets a voter correct its endpoints and kraft.version range.
 func (n *Node) onUpdateVoter(id RequestID, r UpdateRaftVoterRequest) {
-	c := &change{id: id, kind: ChangeUpdate, voter: r.Voter, early: true}
 	if code := n.refuseCluster(r.ClusterID); code != NoError {
 		n.answer(id, UpdateRaftVoterResponse{topError(code)})
 		return
 	}
+	c := &change{id: id, kind: ChangeUpdate, voter: r.Voter, early: true}
 	if code := n.refuseLeaderRPC(r.Epoch); code != NoError {
 		n.answerChange(c, refusal{code: code})
 		return
 	}
-	why := n.refuseChange(r.ClusterID, c)
-	if why.code == NoError && n.upToDate(c.voter) {
+	n.onChange(r.ClusterID, c)
+}
+
+// onChange begins a change of one voter, or says why not.
+func (n *Node) onChange(cluster *string, c *change) {
+	why := n.refuseChange(cluster, c)
+	switch {
+	case why.code != NoError:
+	case c.kind == ChangeRemove: // there is nothing to probe
+		n.beginChange(c)
+		n.hold(c)
+		return
+	case c.kind == ChangeUpdate && n.upToDate(c.voter):
 		n.answerChange(c, refusal{})
 		return
-	}
-	if why.code == NoError {
+	default:
 		why = n.probe(c)
 	}
 	if why.code != NoError {
@@ -89,7 +83,7 @@ func (n *Node) upToDate(v Voter) bool {
 	return sameVoter(current, v)
 }
 
-// refuseChange judges a change before anything is done for it. Kafka's tools send no cluster id, which is accepted here.
+// refuseChange judges a change of one voter before anything is done for it. Kafka's tools send no cluster id, which is accepted here.
 func (n *Node) refuseChange(cluster *string, c *change) refusal {
 	if cluster != nil && *cluster != n.cfg.ClusterID {
 		return refuse(InconsistentClusterID, "cluster id %s: this is cluster %s", *cluster, n.cfg.ClusterID)
@@ -119,7 +113,12 @@ func (n *Node) refuseChange(cluster *string, c *change) refusal {
 	if why := n.refuseNow(c.kind); why.code != NoError {
 		return why
 	}
-	set := n.voters.current()
+	return n.refuseVoter(c)
+}
+
+// refuseVoter compares a change with the voters in force.
+func (n *Node) refuseVoter(c *change) refusal {
+	key, set := c.voter.Key, n.voters.current()
 	switch current, known := set.ByID(key.ID); {
 	case c.kind == ChangeAdd && known && current.Key == key:
 		return refuse(DuplicateVoter, "node %s is a voter already", key)
@@ -131,6 +130,8 @@ func (n *Node) refuseChange(cluster *string, c *change) refusal {
 		return refuse(VoterNotFound, "node %d is a voter with directory id %s, not %s", key.ID, current.Key.DirectoryID, key.DirectoryID)
 	case c.kind == ChangeRemove && len(set) == 1:
 		return refuse(VoterNotFound, "node %d is the last voter: add another before it is removed", key.ID)
+	case c.kind == ChangeAdd:
+		return n.refuseNewcomer(key)
 	}
 	return refusal{}
 }
