@@ -375,14 +375,14 @@ func (w *walker) follows(at int64, b record.Batch) error {
 			return s.odd.Err
 		case gap && b.IsControl() && b.BaseOffset == s.id.Offset, // the foot
 			// The head's offsets are its own, and the log may have had others from 0 on.
-			gap && !b.IsControl() && (b.BaseOffset > w.next || w.at == 0):
+			gap && !b.IsControl() && (b.BaseOffset > w.next || w.at == 0) && b.NextOffset() <= s.id.Offset:
 			s.gaps, gap = true, false
 		}
 	}
 	switch {
 	case gap:
 		return outOfPlace("base offset %d, want %d", b.BaseOffset, w.next)
-	case b.Epoch < w.epoch && (w.snap == nil || w.at > 0):
+	case b.Epoch < 0, b.Epoch < w.epoch && (w.snap == nil || w.at > 0):
 		return outOfPlace("epoch %d after epoch %d at position %d", b.Epoch, w.epoch, w.at)
 	}
 	return nil

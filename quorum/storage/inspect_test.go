@@ -93,6 +93,8 @@ func TestInspectFindsAnUnfinishedCheckpoint(t *testing.T) {
 		{"a control record after the foot", slices.Concat(control(0, header), control(1, footer), control(2, footer)), "SnapshotFooter after SnapshotFooter"},
 		{"an epoch above the name's", slices.Concat(control(0, header), batch(1, 4, 2), control(3, footer)), "epoch 4 in a checkpoint of epoch 3"},
 		{"another epoch and no gap", slices.Concat(control(0, header), batch(1, 2, 2), control(3, footer)), "epoch 2 in a checkpoint of epoch 3"},
+		{"a negative epoch", slices.Concat(control(0, header), batch(1, -2, 2), control(3, footer)), "epoch -2 after epoch 3"},
+		{"a gap beyond the end offset", slices.Concat(control(0, header), batch(1, 3, 2), batch(8, 3, 2), control(10, footer)), "base offset 8, want 3"},
 		{"a foot too far", slices.Concat(control(0, header), batch(1, 3, 2), control(5, footer)), "base offset 5, want 3"},
 		{"going back", slices.Concat(control(0, header), batch(5, 3, 2), batch(4, 3, 1), control(7, footer)), "base offset 4, want 7"},
 	} {

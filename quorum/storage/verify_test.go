@@ -1,8 +1,10 @@
 package storage_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path"
 	"strings"
@@ -36,6 +38,15 @@ func findings(r *storage.Report, s storage.Severity) (all []string) {
 		}
 	}
 	return all
+}
+
+// overwrite replaces a file, whoever may write to it.
+func overwrite(t testing.TB, fsys vfs.FS, name, data string) {
+	t.Helper()
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	writeFile(t, fsys, name, data)
 }
 
 // TestKafkasDirectoriesAreWhole: of what real controllers wrote nothing is damaged or odd.
@@ -104,7 +115,7 @@ func TestAFlippedByteIsFound(t *testing.T) {
 					tried++
 					b := []byte(data)
 					b[f.at] ^= f.mask
-					writeFile(t, fsys, name, string(b))
+					overwrite(t, fsys, name, string(b))
 					if found(t, fsys, name, strings.HasPrefix(dir, "ours")) {
 						continue
 					}
@@ -115,7 +126,7 @@ func TestAFlippedByteIsFound(t *testing.T) {
 				if missed > 0 && excused {
 					t.Logf("%s: %d changed values are as good as the old", name, missed)
 				}
-				writeFile(t, fsys, name, data)
+				overwrite(t, fsys, name, data)
 			}
 			t.Logf("%d flips", tried)
 		})
@@ -195,7 +206,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 	edit := func(name string, change func(string) string) func(*testing.T, *vfs.Mem) {
-		return func(t *testing.T, fsys *vfs.Mem) { writeFile(t, fsys, name, change(readFile(t, fsys, name))) }
+		return func(t *testing.T, fsys *vfs.Mem) { overwrite(t, fsys, name, change(readFile(t, fsys, name))) }
 	}
 	rename := func(from, to string) func(*testing.T, *vfs.Mem) {
 		return func(t *testing.T, fsys *vfs.Mem) {
@@ -227,10 +238,10 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"ST-06", "ours", remove(logDir + "/quorum-state"), "damage: __cluster_metadata-0/quorum-state: is missing beside a log"},
 		{"ST-05", "ours", edit(logDir+"/quorum-state", cut), "damage: __cluster_metadata-0/quorum-state, position 0: not JSON"},
 		{"an older quorum-state", "ours", func(t *testing.T, fsys *vfs.Mem) {
-			writeFile(t, fsys, logDir+"/quorum-state", string(storage.EncodeQuorumState(raft.ElectionState{Epoch: 3, Leader: 1, Voted: raft.NoReplica}, 1, nil)))
+			overwrite(t, fsys, logDir+"/quorum-state", string(storage.EncodeQuorumState(raft.ElectionState{Epoch: 3, Leader: 1, Voted: raft.NoReplica}, 1, nil)))
 		}, "damage: __cluster_metadata-0/quorum-state: epoch 3, but in 00000000000000000016.log at position 532 epoch 4 begins"},
 		{"another leader", "ours", func(t *testing.T, fsys *vfs.Mem) {
-			writeFile(t, fsys, logDir+"/quorum-state", string(storage.EncodeQuorumState(raft.ElectionState{Epoch: 4, Leader: 2, Voted: raft.NoReplica}, 1, nil)))
+			overwrite(t, fsys, logDir+"/quorum-state", string(storage.EncodeQuorumState(raft.ElectionState{Epoch: 4, Leader: 2, Voted: raft.NoReplica}, 1, nil)))
 		}, "damage: __cluster_metadata-0/quorum-state: leader 2 of epoch 4, whose LeaderChange in the log names 1"},
 		{"ST-04", "ours", func(t *testing.T, fsys *vfs.Mem) {
 			edit(last(t, fsys), func(s string) string { return s[:70] + "X" + s[71:] })(t, fsys)
@@ -244,14 +255,14 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"a segment is gone", "ours", remove(second), "the segment begins at offset 35, the one before ends at 16"},
 		{"segments swapped", "ours", func(t *testing.T, fsys *vfs.Mem) {
 			a, b := readFile(t, fsys, segment), readFile(t, fsys, second)
-			writeFile(t, fsys, segment, b)
-			writeFile(t, fsys, second, a)
+			overwrite(t, fsys, segment, b)
+			overwrite(t, fsys, second, a)
 		}, "damage: __cluster_metadata-0/00000000000000000000.log, position 0, offset 0: batch is out of place: base offset 16, want 0"},
 		{"no epochs", "ours", remove(logDir + "/leader-epoch-checkpoint"), "damage: __cluster_metadata-0/leader-epoch-checkpoint: epoch 1 is missing, which begins at offset 0 in 00000000000000000000.log at position 0"},
 		{"another topic id", "ours", func(t *testing.T, fsys *vfs.Mem) {
-			writeFile(t, fsys, logDir+"/partition.metadata", string(storage.EncodePartition(dir1)))
+			overwrite(t, fsys, logDir+"/partition.metadata", string(storage.EncodePartition(dir1)))
 		}, "damage: __cluster_metadata-0/partition.metadata: topic id ABEiM0RVZneImaq7zN3u_w, want AAAAAAAAAAAAAAAAAAAAAQ"},
-		{"leftovers", "ours", func(t *testing.T, fsys *vfs.Mem) { writeFile(t, fsys, logDir+"/quorum-state.tmp", "x") }, "note: __cluster_metadata-0/quorum-state.tmp: left by an interrupted write"},
+		{"leftovers", "ours", func(t *testing.T, fsys *vfs.Mem) { overwrite(t, fsys, logDir+"/quorum-state.tmp", "x") }, "note: __cluster_metadata-0/quorum-state.tmp: left by an interrupted write"},
 		{"lost+found", "ours", func(t *testing.T, fsys *vfs.Mem) { _ = fsys.MkdirAll(dataDir + "/lost+found") }, ""},
 		{"ST-07, no checkpoint", "observer-after-snapshot", remove(logDir+"/00000000000000000709-0000000005.checkpoint", logDir+"/00000000000000000734-0000000005.checkpoint"), "damage: __cluster_metadata-0/00000000000000000709.log: the log starts at offset 709, and no whole checkpoint"},
 		{"ST-07, too old", "observer-after-snapshot", func(t *testing.T, fsys *vfs.Mem) {
@@ -261,7 +272,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"a checkpoint of another epoch", "dynamic-leader", rename(logDir+"/00000000000000000734-0000000005.checkpoint", logDir+"/00000000000000000734-0000000004.checkpoint"), "epoch 5 in a checkpoint of epoch 4"},
 		{"a checkpoint inside a batch", "dynamic-leader", rename(logDir+"/00000000000000000443-0000000005.checkpoint", logDir+"/00000000000000000005-0000000001.checkpoint"), "in a checkpoint of epoch 1"},
 		{"another checkpoint's content", "dynamic-leader", func(t *testing.T, fsys *vfs.Mem) {
-			writeFile(t, fsys, logDir+"/00000000000000000443-0000000005.checkpoint", readFile(t, fsys, logDir+"/00000000000000000734-0000000005.checkpoint"))
+			overwrite(t, fsys, logDir+"/00000000000000000443-0000000005.checkpoint", readFile(t, fsys, logDir+"/00000000000000000734-0000000005.checkpoint"))
 		}, "damage: __cluster_metadata-0/00000000000000000443-0000000005.checkpoint, offset 443: has the voters"},
 		{"the directory of another node", "dynamic-leader", func(t *testing.T, fsys *vfs.Mem) {
 			edit(dataDir+"/meta.properties", func(s string) string { return strings.Replace(s, "node.id=1", "node.id=2", 1) })(t, fsys)
