@@ -97,3 +97,34 @@ func TestRecordsAreNeverNull(t *testing.T) {
 		})
 	}
 }
+
+// TestSuccessHasNoMessage: B-61. What changes voters says nothing when it succeeds, not even "NONE"; and what stands in the way
+// when it does not.
+func TestSuccessHasNoMessage(t *testing.T) {
+	c := peerCodec()
+	for _, code := range []raft.ErrorCode{raft.NoError, raft.DuplicateVoter} {
+		text, want := "", (*string)(nil)
+		if code != raft.NoError {
+			text = "node 3 is a voter already"
+			want = &text
+		}
+		for version := int16(0); version <= 1; version++ {
+			h := Header{Key: AddRaftVoter, Version: version}
+			added := kmsg.NewPtrAddRaftVoterResponse()
+			if err := readResponse(h, slices.Concat(c.Encode(&Request{Header: h}, raft.AddRaftVoterResponse{Error: code, Message: text}, Extra{})...)[4:], added); err != nil {
+				t.Fatal(err)
+			}
+			if added.ErrorCode != int16(code) || (added.ErrorMessage == nil) != (want == nil) || want != nil && *added.ErrorMessage != *want {
+				t.Errorf("add v%d, error %d: message %v, want %v", version, added.ErrorCode, added.ErrorMessage, want)
+			}
+		}
+		h := Header{Key: RemoveRaftVoter}
+		removed := kmsg.NewPtrRemoveRaftVoterResponse()
+		if err := readResponse(h, slices.Concat(c.Encode(&Request{Header: h}, raft.RemoveRaftVoterResponse{Error: code, Message: text}, Extra{})...)[4:], removed); err != nil {
+			t.Fatal(err)
+		}
+		if removed.ErrorCode != int16(code) || (removed.ErrorMessage == nil) != (want == nil) {
+			t.Errorf("remove, error %d: message %v, want %v", removed.ErrorCode, removed.ErrorMessage, want)
+		}
+	}
+}
