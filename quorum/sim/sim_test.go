@@ -20,7 +20,8 @@ var (
 
 // TestSimulation runs fresh seeds, or one.
 //
-// Scenarios: PR-01..PR-11, PR-13, PR-20, PR-22, PR-23, PR-34, PR-37 with random timing, RL-08; oracles O1, O2, O3, O5, O6.
+// Scenarios: PR-01..PR-14, PR-20, PR-22, PR-23, PR-31, PR-34, PR-37, MB-02, MB-08, MB-16, ST-22 with random timing, RL-08;
+// oracles O1 to O6.
 func TestSimulation(t *testing.T) {
 	if *flagSeed != 0 {
 		var trace bytes.Buffer
