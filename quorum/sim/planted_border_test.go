@@ -96,31 +96,19 @@ var borderBugs = []planted{
 	{
 		name: "the latest offset is told without proof of leadership", within: 60, finds: []string{"Linearizable"},
 		plant: func() *plant {
-			return &plant{clientAnswer: func(m *member, request replica.Event) any {
+			return &plant{script: staleFetches, clientAnswer: func(m *member, request replica.Event) any {
 				if l, ok := request.(replica.ListOffsets); ok && l.Timestamp == replica.Latest && m.seen.role == raft.Leader && m.seen.highWatermark >= 0 {
 					return replica.ListOffsetsResult{Offset: m.seen.highWatermark}
 				}
 				return nil
 			}}
 		},
-		arrange: func(p *plan) {
-			p.voters, p.clients, p.loss, p.delayMean = 3, 4, 0, time.Millisecond
-			p.think, p.operations = 10*time.Millisecond, 600
-			p.every = [faultKinds]time.Duration{}
-			p.every[isolate] = 4 * time.Second
-		},
+		arrange: staleFetchPlan,
 	},
 	{
 		name: "a connection carries a second Fetch before the first is answered", within: 150, finds: []string{"Linearizable"},
-		plant: func() *plant { return &plant{pipelined: true, script: staleFetches} },
-		arrange: func(p *plan) {
-			p.chaos = 12 * time.Second
-			p.voters, p.observers, p.clients, p.delayMean, p.loss, p.driftPPM, p.wire = 3, 0, 4, time.Millisecond, 0, 0, false
-			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 500*time.Millisecond, 3*time.Second, 450*time.Millisecond
-			p.every = [faultKinds]time.Duration{}
-			p.fetchMaxBytes, p.duplicate, p.linger, p.window = 1<<20, 0, 0, 1
-			p.think, p.flushMean, p.flushLate, p.operations = 20*time.Millisecond, 0, 0, 500
-		},
+		plant:   func() *plant { return &plant{pipelined: true, script: staleFetches} },
+		arrange: staleFetchPlan,
 	},
 	{
 		name: "clients see what is not committed", within: 40, finds: []string{"CommittedPrefix", "Linearizable"},
@@ -160,10 +148,19 @@ var borderBugs = []planted{
 	},
 }
 
-// staleFetches brings about, again and again, what that bug needs. A follower's fetches are held up on their way to the
-// leader; it campaigns in vain, since the other follower still hears the leader, and fetches again. Then the other one is
-// cut off as well, and one of them wins with the other's vote. A client appends there; then another asks the old leader for
-// the latest offset, and both fetches arrive.
+func staleFetchPlan(p *plan) {
+	p.chaos, p.spares = 12*time.Second, 0
+	p.voters, p.observers, p.clients, p.delayMean, p.loss, p.driftPPM, p.wire = 3, 0, 4, time.Millisecond, 0, 0, false
+	p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 500*time.Millisecond, 3*time.Second, 450*time.Millisecond
+	p.every = [faultKinds]time.Duration{}
+	p.fetchMaxBytes, p.duplicate, p.linger, p.window = 1<<20, 0, 0, 1
+	p.think, p.flushMean, p.flushLate, p.operations = 20*time.Millisecond, 0, 0, 500
+}
+
+// staleFetches brings about, again and again, a leader that does not know of the next one. A follower's fetches are held
+// up on their way to it; the follower campaigns in vain, since the other one still hears the leader, and fetches again.
+// Then the other one is cut off as well, and one of them wins with the other's vote. A client appends there; then another
+// asks the old leader for the latest offset, and both fetches arrive.
 func staleFetches(w *world) {
 	d := newDice(w.plan.seed, "stale fetches")
 	writer, reader := w.clients[0], w.clients[1]

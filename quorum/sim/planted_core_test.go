@@ -172,7 +172,7 @@ func reconfigured(p *plan) {
 // staleFlushPlan and staleFlushes bring it about that an observer hears of an fsync after it has cut its log: a leader is cut off
 // with the observer, which takes the leader's last records on its slow disk, and then both come back.
 func staleFlushPlan(p *plan) {
-	p.voters, p.observers, p.kraftVersion, p.delayMean, p.loss = 3, 1, 1, time.Millisecond, 0
+	p.voters, p.spares, p.observers, p.kraftVersion, p.delayMean, p.loss = 3, 0, 1, 1, time.Millisecond, 0
 	p.every = [faultKinds]time.Duration{}
 	p.flushMean, p.flushLate, p.stall, p.stallTold = time.Millisecond, time.Millisecond, 20*time.Second, true
 	p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
