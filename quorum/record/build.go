@@ -79,22 +79,29 @@ func (b *Builder) Build(base int64, epoch raft.Epoch) ([]byte, error) {
 // appendBatch writes header and records; Size and CRC are computed.
 func appendBatch(p []byte, h Header, records []byte) []byte {
 	start := len(p)
-	be := binary.BigEndian
-	p = be.AppendUint64(p, uint64(h.BaseOffset))
-	p = be.AppendUint32(p, uint32(HeaderSize-lengthEnd+len(records)))
-	p = be.AppendUint32(p, uint32(h.Epoch))
-	p = append(p, Magic, 0, 0, 0, 0)
-	p = be.AppendUint16(p, uint16(h.Attributes))
-	p = be.AppendUint32(p, uint32(h.LastOffsetDelta))
-	p = be.AppendUint64(p, uint64(h.BaseTimestamp))
-	p = be.AppendUint64(p, uint64(h.MaxTimestamp))
-	p = be.AppendUint64(p, uint64(h.ProducerID))
-	p = be.AppendUint16(p, uint16(h.ProducerEpoch))
-	p = be.AppendUint32(p, uint32(h.BaseSequence))
-	p = be.AppendUint32(p, uint32(h.Count))
-	p = append(p, records...)
-	be.PutUint32(p[start+17:], crc32.Checksum(p[start+crcStart:], castagnoli))
+	p = append(append(p, make([]byte, HeaderSize)...), records...)
+	putHeader(p[start:], h)
 	return p
+}
+
+// putHeader fills in the header of the batch that is p, and returns its CRC.
+func putHeader(p []byte, h Header) uint32 {
+	be := binary.BigEndian
+	be.PutUint64(p, uint64(h.BaseOffset))
+	be.PutUint32(p[8:], uint32(len(p)-lengthEnd))
+	be.PutUint32(p[12:], uint32(h.Epoch))
+	p[16] = Magic
+	be.PutUint16(p[21:], uint16(h.Attributes))
+	be.PutUint32(p[23:], uint32(h.LastOffsetDelta))
+	be.PutUint64(p[27:], uint64(h.BaseTimestamp))
+	be.PutUint64(p[35:], uint64(h.MaxTimestamp))
+	be.PutUint64(p[43:], uint64(h.ProducerID))
+	be.PutUint16(p[51:], uint16(h.ProducerEpoch))
+	be.PutUint32(p[53:], uint32(h.BaseSequence))
+	be.PutUint32(p[57:], uint32(h.Count))
+	crc := crc32.Checksum(p[crcStart:], castagnoli)
+	be.PutUint32(p[17:], crc)
+	return crc
 }
 
 func varintLen(v int64) int {

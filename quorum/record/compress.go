@@ -33,8 +33,12 @@ func (c Codec) String() string {
 	return [...]string{"none", "gzip", "snappy", "lz4", "zstd"}[c]
 }
 
-// MaxDecoded bounds what the records of one batch may unpack to, in bytes: four times the largest batch.
-const MaxDecoded = 4 * MaxSize
+// MaxDecoded bounds what the records of one batch may unpack to, in bytes: checkpoints hold them unpacked, in one batch.
+const MaxDecoded = MaxSize - HeaderSize
+
+// zstdMemory bounds what the decoder may take, in bytes. It refuses frames whose window is larger, however little they
+// hold, and compressors at high levels declare large ones.
+const zstdMemory = 4 * MaxSize
 
 // ErrTooLarge says that a batch, or what it unpacks to, is over its limit.
 var ErrTooLarge = errors.New("over the size limit")
@@ -49,7 +53,7 @@ var (
 	lz4Readers  = sync.Pool{New: func() any { return lz4.NewReader(nil) }}
 	zstdReader  = sync.OnceValue(func() *zstd.Decoder {
 		// Without a stream no goroutine is started; DecodeAll may be called from many.
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxDecoded), zstd.WithDecoderLowmem(true))
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(zstdMemory), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			panic(err) // options are constants
 		}
@@ -153,19 +157,11 @@ func appendSnappy(out, block []byte, limit int) ([]byte, error) {
 }
 
 func decodeZstd(src []byte, limit int) ([]byte, error) {
-	if limit >= MaxDecoded {
-		out, err := zstdReader().DecodeAll(src, nil)
-		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-			err = fmt.Errorf("records unpack to more than %d bytes: %w", limit, ErrTooLarge)
-		}
-		return out, err
+	out, err := zstdReader().DecodeAll(src, nil)
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || err == nil && len(out) > limit {
+		return nil, fmt.Errorf("records unpack to more than %d bytes: %w", limit, ErrTooLarge)
 	}
-	d, err := zstd.NewReader(bytes.NewReader(src), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(MaxDecoded)))
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	return readLimited(d, len(src), limit)
+	return out, err
 }
 
 // encode packs records as a producer would.

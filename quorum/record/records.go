@@ -14,6 +14,7 @@ type Record struct {
 
 	headers     []byte
 	headerCount int
+	tail        []byte // encoded, from the offset delta on
 }
 
 // RecordHeader is a name and value that a producer attached to a record.
@@ -78,8 +79,9 @@ func parseRecord(p []byte, h Header) (Record, int, error) {
 	c := cursor{p: p[n : n+int(length)]}
 	c.skip(1) // attributes: unused
 	timestamp := c.varint()
+	tail := c.p
 	delta := c.varint()
-	r := Record{Offset: h.BaseOffset + delta, Timestamp: h.BaseTimestamp + timestamp, Key: c.bytes(), Value: c.bytes()}
+	r := Record{Offset: h.BaseOffset + delta, Timestamp: h.BaseTimestamp + timestamp, Key: c.bytes(), Value: c.bytes(), tail: tail}
 	if h.Attributes&attrLogAppendTime != 0 {
 		r.Timestamp = h.MaxTimestamp
 	}
