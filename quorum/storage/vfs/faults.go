@@ -27,11 +27,12 @@ const (
 	OpWrite     Op = "write"
 	OpTruncate  Op = "truncate"
 	OpSync      Op = "sync"
+	OpProtect   Op = "chmod"
 )
 
 // Writes reports whether the call changes the disk, or what of it survives a crash.
 func (o Op) Writes() bool {
-	return slices.Contains([]Op{OpCreate, OpRename, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpSync}, o)
+	return slices.Contains([]Op{OpCreate, OpRename, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpSync, OpProtect}, o)
 }
 
 // Call is one call about to be made.
@@ -196,4 +197,11 @@ func (f *faultyFile) Sync() error {
 		return err
 	}
 	return f.File.Sync()
+}
+
+func (f *faultyFile) Protect() error {
+	if err := f.f.ask(Call{Op: OpProtect, Path: f.name}); err != nil {
+		return err
+	}
+	return f.File.Protect()
 }

@@ -51,6 +51,7 @@ type node struct {
 	syncedSize int64
 	undo       map[int64][]byte
 	dropped    map[int64]bool // sectors that Sync leaves out: see DropDirty
+	readOnly   bool
 }
 
 // change is one operation on a directory: the entries it set (nil: removed). A crash keeps all of it or nothing.
@@ -100,7 +101,7 @@ func (c *crash) clone(n *node) *node {
 	twin := &node{dir: n.dir}
 	c.done[n] = twin
 	if !n.dir {
-		twin.data = c.content(n)
+		twin.data, twin.readOnly = c.content(n), n.readOnly
 		twin.syncedSize = int64(len(twin.data))
 		return twin
 	}
@@ -228,6 +229,9 @@ func (m *Mem) open(name string, write bool) (File, error) {
 	if err == nil && n.dir {
 		err = syscall.EISDIR
 	}
+	if err == nil && write && n.readOnly {
+		err = syscall.EACCES
+	}
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
@@ -255,6 +259,8 @@ func (m *Mem) Create(name string) (File, error) {
 		d.apply(change{base: n})
 	case n.dir:
 		return nil, pathError("create", name, syscall.EISDIR)
+	case n.readOnly:
+		return nil, pathError("create", name, syscall.EACCES)
 	default:
 		m.resize(n, 0)
 	}
@@ -508,6 +514,13 @@ func (f *memFile) Sync() error {
 	f.n.syncedSize = int64(len(f.n.data))
 	maps.DeleteFunc(f.n.undo, func(start int64, _ []byte) bool { return !f.n.dropped[start] })
 	return nil
+}
+
+func (f *memFile) Protect() error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.n.readOnly = true
+	return f.check("chmod", true)
 }
 
 func (f *memFile) Size() (int64, error) {

@@ -23,6 +23,8 @@ func (f osFile) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+func (f osFile) Protect() error { return f.Chmod(0o400) }
+
 func (osFS) open(name string, flag int) (File, error) {
 	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {

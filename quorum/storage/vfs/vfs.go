@@ -24,6 +24,8 @@ type File interface {
 	Truncate(size int64) error
 	// Size is the size in bytes.
 	Size() (int64, error)
+	// Protect makes the file read-only for whoever opens it from now on. It may still be renamed and removed.
+	Protect() error
 }
 
 // Info is what Stat tells.

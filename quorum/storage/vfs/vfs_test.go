@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path"
 	"slices"
 	"syscall"
@@ -271,6 +272,40 @@ func TestFullDiskCutsTheWrite(t *testing.T) {
 	}
 	if names, _ := m.List("/"); !slices.Equal(names, []string{"f"}) {
 		t.Errorf("left behind: %v", names)
+	}
+}
+
+func TestProtectedFilesAreNotWritten(t *testing.T) {
+	for name, sys := range systems(t) {
+		fsys, file := sys.fs, path.Join(sys.dir, "f")
+		if err := fsys.MkdirAll(sys.dir); err != nil {
+			t.Fatal(err)
+		}
+		f, err := fsys.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Protect(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := f.WriteAt([]byte("open before"), 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err1 := fsys.OpenReadWrite(file)
+		_, err2 := fsys.Create(file)
+		if os.Getuid() != 0 || name != "os" && name != "mount" { // root may
+			for _, err := range []error{err1, err2} {
+				if !errors.Is(err, syscall.EACCES) {
+					t.Errorf("%s: opened for writing: %v", name, err)
+				}
+			}
+		}
+		if err := fsys.Rename(file, file+"2"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := fsys.Remove(file + "2"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
