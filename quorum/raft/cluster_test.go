@@ -44,14 +44,14 @@ func TestCluster(t *testing.T) {
 		stats.add(w.stats)
 	}
 	t.Logf("%d seeds: %+v", seeds, stats)
-	if stats.Acked == 0 || stats.Crashes == 0 || stats.Handoffs == 0 || stats.Barriers == 0 || stats.Truncations == 0 ||
+	if stats.Acked == 0 || stats.Crashes == 0 || stats.Handoffs == 0 || stats.Barriers == 0 || stats.Truncations == 0 || stats.Installed == 0 ||
 		stats.Added == 0 || stats.Joined == 0 || stats.Removed == 0 || stats.SelfRemoved == 0 || stats.LostDisks == 0 {
 		t.Errorf("the test tested too little: %+v", stats)
 	}
 }
 
 type worldStats struct {
-	Steps, Elections, Crashes, Acked, Refused, Handoffs, Barriers, Truncations int
+	Steps, Elections, Crashes, Acked, Refused, Handoffs, Barriers, Truncations, Snapshots, Installed int
 
 	Added, Joined, Removed, SelfRemoved, LostDisks int
 }
@@ -70,6 +70,8 @@ func (s *worldStats) add(o worldStats) {
 	s.Removed += o.Removed
 	s.SelfRemoved += o.SelfRemoved
 	s.LostDisks += o.LostDisks
+	s.Snapshots += o.Snapshots
+	s.Installed += o.Installed
 }
 
 type occurrence struct {
@@ -143,6 +145,7 @@ func newWorld(seed uint64) *world {
 		cfg := testConfig(NodeID(i), everybody)
 		cfg.Rand = rand.New(rand.NewPCG(seed, uint64(100+i)))
 		cfg.FetchMaxBytes = 150 + w.rng.IntN(1000)
+		cfg.SnapshotMaxBytes = 50 + w.rng.IntN(1000)
 		bootstrap := dynamic(set)
 		if i >= voters {
 			bootstrap = []ControlAt{{-1, KRaftVersion{1}}}
@@ -253,6 +256,18 @@ func (w *world) take(m *member) error {
 	if err := w.inspectCommit(m, r.Appends); err != nil {
 		return err
 	}
+	if r.Verify {
+		node, file := m.node, m.download
+		w.after(time.Duration(w.rng.Int64N(int64(time.Second))), func() error {
+			if m.node != node || m.download != file {
+				return nil
+			}
+			return w.step(m, m.verified(w.rng.IntN(10) == 0))
+		})
+	}
+	if i := r.Install; i != nil && i.Replaces {
+		w.stats.Installed++
+	}
 	if r.Flush {
 		node := m.node
 		w.after(time.Duration(w.rng.Int64N(int64(20*time.Millisecond))), func() error {
@@ -263,7 +278,7 @@ func (w *world) take(m *member) error {
 		})
 	}
 	for i, a := range out.answers {
-		if err := w.answer(m, a, out.batches[i]); err != nil {
+		if err := w.answer(m, a, out.batches[i], out.files[i]); err != nil {
 			return err
 		}
 	}
@@ -303,7 +318,7 @@ func (w *world) inspect(m *member) error {
 	return nil
 }
 
-func (w *world) answer(m *member, a Answer, batches []testBatch) error {
+func (w *world) answer(m *member, a Answer, batches []testBatch, file testSnapshot) error {
 	switch r := a.Result.(type) {
 	case ProposeResult:
 		payload := m.payloads[a.ID]
@@ -341,14 +356,14 @@ func (w *world) answer(m *member, a Answer, batches []testBatch) error {
 			delete(w.admin, a.ID)
 			return w.voterAnswer(m, asked, r)
 		}
-		w.respond(m, a.ID, r, batches)
+		w.respond(m, a.ID, r, batches, file)
 	default:
 		return fmt.Errorf("answer %T", a.Result)
 	}
 	return nil
 }
 
-func (w *world) respond(m *member, id RequestID, r Response, batches []testBatch) {
+func (w *world) respond(m *member, id RequestID, r Response, batches []testBatch, file testSnapshot) {
 	to := w.served[id]
 	delete(w.served, id)
 	sender := w.members[to.from]
@@ -370,6 +385,7 @@ func (w *world) respond(m *member, id RequestID, r Response, batches []testBatch
 			sender.kept[to.corr] = batches
 			r = f
 		}
+		sender.files[to.corr] = file
 		return w.step(sender, Outcome{Correlation: to.corr, Response: r})
 	})
 }
@@ -418,7 +434,7 @@ func (w *world) send(m *member, s Send) {
 			if target.cfg.ObserverOnly {
 				answer.KRaft = nil
 			}
-			w.respond(target, id, answer, nil)
+			w.respond(target, id, answer, nil, testSnapshot{})
 			return nil
 		}
 		id := w.newID()
@@ -465,7 +481,9 @@ func (w *world) fault() error {
 	}
 	w.after(time.Duration(w.rng.Int64N(int64(2*time.Second))), w.fault)
 	m := w.members[w.rng.IntN(len(w.members))]
-	switch k := w.rng.IntN(10); {
+	switch k := w.rng.IntN(14); {
+	case k >= 10:
+		return w.snapshot(m)
 	case k < 4:
 		if m.node == nil {
 			return nil

@@ -101,7 +101,7 @@ func (w *world) loseDisk(m *member) error {
 	m.crash(nil)
 	m.disks++
 	m.cfg.Self.DirectoryID[1] = m.disks
-	m.log, m.durable, m.state = nil, nil, ElectionState{Leader: None, Voted: NoReplica}
+	m.log, m.durable, m.snapshots, m.logStart, m.state = nil, nil, nil, 0, ElectionState{Leader: None, Voted: NoReplica}
 	m.bootstrap = []ControlAt{{-1, KRaftVersion{1}}}
 	m.cfg.AutoJoin = w.rng.IntN(2) == 0
 	if node != nil {

@@ -29,6 +29,7 @@ type Config struct {
 	AppendLinger       time.Duration // how long a proposal may wait for company; 0: it does not
 	FetchMaxWait       time.Duration
 	FetchMaxBytes      int
+	SnapshotMaxBytes   int // of one FetchSnapshot; 0: FetchMaxBytes
 	MaxPending         int // proposals waiting; beyond it they are refused with ThrottlingQuotaExceeded
 
 	Rand  *rand.Rand
@@ -43,8 +44,8 @@ type LogState struct {
 	Epochs   []OffsetAndEpoch // epoch → its first offset, ascending (Offset is the start)
 	Snapshot *OffsetAndEpoch  // newest checkpoint other than 0-0
 	Earliest *OffsetAndEpoch  // oldest kept one
-	// Control records in force, oldest first: from the bootstrap checkpoint or newest snapshot (Offset -1 or the
-	// snapshot's) and from the log.
+	// Control records in force, oldest first: from the bootstrap checkpoint or newest snapshot (Offset -1, or the last that
+	// the snapshot covers) and from the log.
 	Control []ControlAt
 }
 
@@ -71,8 +72,8 @@ func (c *Config) validate(voters voterHistory) error {
 	switch {
 	case c.ElectionBackoffMax < 0 || c.AppendLinger < 0 || c.FetchMaxWait < 0:
 		return fmt.Errorf("election back-off %v, append linger %v, fetch wait %v: want none negative", c.ElectionBackoffMax, c.AppendLinger, c.FetchMaxWait)
-	case c.FetchMaxBytes < 1 || c.MaxPending < 1:
-		return fmt.Errorf("fetch size %d, pending proposals %d: want at least 1 each", c.FetchMaxBytes, c.MaxPending)
+	case c.FetchMaxBytes < 1 || c.SnapshotMaxBytes < 0 || c.MaxPending < 1:
+		return fmt.Errorf("fetch size %d, snapshot fetch size %d, pending proposals %d: want at least 1 each", c.FetchMaxBytes, c.SnapshotMaxBytes, c.MaxPending)
 	case c.Rand == nil:
 		return errors.New("no source of randomness")
 	case c.Self.ID == None && c.State.Voted.ID != None:

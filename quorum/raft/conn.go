@@ -88,6 +88,8 @@ func (n *Node) onOutcome(o Outcome) {
 		n.onVoteResponse(c, r)
 	case FetchResponse:
 		n.onFetchResponse(c, o.Correlation, r)
+	case FetchSnapshotResponse:
+		n.onFetchSnapshotResponse(c, o.Correlation, r)
 	case BeginQuorumEpochResponse:
 		n.onCommon(c, &r.Header)
 	case EndQuorumEpochResponse:
@@ -108,7 +110,7 @@ func (n *Node) onFailure(c *conn, request Request, f Failure) {
 	switch request.(type) {
 	case VoteRequest:
 		n.onVoteFailure(c, f)
-	case FetchRequest:
+	case FetchRequest, FetchSnapshotRequest:
 		n.onFetchFailure(c, f)
 	case ApiVersionsRequest:
 		n.onApiVersions(c, nil)

@@ -6,14 +6,17 @@
 // order of the fields, and calls Advance. It calls Step with Deadline when the instant of Node.Deadline has come.
 //
 //  1. Persist is durable before anything else of the same Ready is done: a vote is never forgotten.
-//  2. Truncate before Appends; Appends before Flush; Flush runs beside the rest and is answered by the event Flushed.
-//  3. Answers and Sends leave only after 1 and the writes (not the fsync) of 2. What must wait for the fsync waits in the core.
+//  2. Truncate before Appends; Appends before Flush; Flush runs beside the rest and is answered by the event Flushed. So
+//     does Verify, answered by SnapshotVerified.
+//  3. Answers and Sends leave only after 1, Install, and the writes (not the fsync) of 2. What must wait for the fsync waits in the core.
 //  4. A Fatal ends the process; nothing else in that Ready is done.
 //  5. Fetched bytes are validated before the core hears of them, and kept until the Ready that follows; what that Ready does
 //     not name is dropped.
 //  6. Before a Send goes to a destination whose earlier request has no outcome yet, that connection is closed: a sender has at
 //     most one request outstanding on a connection, and answers come in order.
-//  7. Messages that have already arrived are given before a Deadline that is due: a late wake-up is not a silent leader.
+//  7. The driver makes snapshots of what is below Settled, ending between two batches, and cleans the log behind them, when
+//     it likes: it tells by SnapshotCreated and Cleaned.
+//  8. Messages that have already arrived are given before a Deadline that is due: a late wake-up is not a silent leader.
 //
 // The core knows positions (offset, epoch, size), never payload bytes; it has no clock, socket, disk, goroutine or logger.
 // The same events give the same effects: randomness comes from Config.Rand alone, and no map is ever iterated.
@@ -31,6 +34,7 @@
 //   - Observers fetch and learn; they never count, never vote for themselves, and keep no leader in office.
 //   - The voters change by one at a time, and the next change waits until the last is committed. Who joins has caught up
 //     and has answered at its address. A leader that is removed commits that without counting itself, hands over, and goes.
+//   - A snapshot never takes away what is committed. Where the log begins, one ends.
 //   - A timer that has no action is no deadline: nobody spins.
 //
 // invariants.go checks after each step what one replica can check by itself.
@@ -43,6 +47,8 @@
 //   - A refused connection to the leader starts an election by rank (fast failover).
 //   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
 //   - Parked fetches fail whenever the leader leaves office; a Fetch with the leader's own id gets INVALID_REQUEST.
+//   - A follower takes a snapshot whose end is behind its log's in the order of votes, if what it loses is not committed; a
+//     whole log is never replaced for want of an epoch in it; while a snapshot is checked its last byte is asked for again.
 //   - A replica that voted for itself and then learnt of a leader restarts as its follower, not as a candidate.
 //   - A newcomer must have caught up within the last fetch timeout, not once in its life; a voter that was removed does not
 //     join again by itself; a voter's own update makes way for an addition or a removal.
@@ -55,8 +61,8 @@
 //
 // types.go, event.go, ready.go and config.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
 // epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader), history.go (where logs
-// part), watermark.go (what is committed), propose.go (writes), voters.go (voter sets and what follows from them), membership.go
-// (their changes, on the leader), join.go (on followers), handoff.go, leave.go, conn.go.
+// part), snapshot.go, watermark.go (what is committed), propose.go (writes), voters.go (voter sets and what follows from them),
+// membership.go (their changes, on the leader), join.go (on followers), handoff.go, leave.go, conn.go.
 //
 // # Stories
 //
@@ -64,6 +70,6 @@
 // retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
 // check_quorum_observers, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, mb02_leader_removes_itself,
 // mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once, mb09_removed_voter_stays_out,
-// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, shutdown, the handoff_… family,
+// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, shutdown, the handoff_… and snapshot_… families,
 // writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
 package raft

@@ -98,6 +98,24 @@ type Handoff struct {
 // Shutdown asks for a graceful stop: a leader hands over first; Ready.Stopped is set when the process may exit.
 type Shutdown struct{ Timeout time.Duration }
 
+// SnapshotCreated tells that the driver has made a snapshot, of what is below Node.Settled.
+type SnapshotCreated struct{ Snapshot OffsetAndEpoch }
+
+// Cleaned tells that the driver has cut the log at its start: it begins where the oldest snapshot that is left ends.
+type Cleaned struct{ Earliest OffsetAndEpoch }
+
+// LearnSnapshot asks a follower to find out the leader's newest snapshot, and to download it if the log can be cleaned
+// behind it: for those that make none themselves (topic.mode=opaque). It is forgotten with the role.
+type LearnSnapshot struct{}
+
+// SnapshotVerified reports what became of Ready.Verify, or that a Chunk could not be stored. It is ignored if the download
+// was given up since.
+type SnapshotVerified struct {
+	Snapshot OffsetAndEpoch
+	Failed   bool
+	Control  []ControlAt // KRaftVersion and Voters in it, at the last offset that it covers
+}
+
 // Reserve reports whether the disk is below its reserve (appends are refused, the leader hands over if it can).
 type Reserve struct{ Below bool }
 
@@ -121,6 +139,11 @@ func (Handoff) event()        {}
 func (Shutdown) event()       {}
 func (Reserve) event()        {}
 func (UpgradeKRaft) event()   {}
+
+func (SnapshotCreated) event()  {}
+func (Cleaned) event()          {}
+func (LearnSnapshot) event()    {}
+func (SnapshotVerified) event() {}
 
 // Request is an RPC between replicas, in the core's own form. Package wire maps it to and from Kafka's messages,
 // which include checking that topic and partition are the quorum's own.
@@ -251,12 +274,15 @@ type (
 		// follower side: what came
 		Batches []Batch
 	}
+	// FetchSnapshotResponse tells what to send. On the leader, the driver reads at most Bytes of the snapshot's file from
+	// Position on and fills in its Size, or puts SNAPSHOT_NOT_FOUND or POSITION_OUT_OF_RANGE in place of all that. On the
+	// follower, Bytes is how many came, which the driver keeps under the Correlation.
 	FetchSnapshotResponse struct {
 		Header
 		Snapshot OffsetAndEpoch
 		Size     int64
 		Position int64
-		Bytes    int // leader side: how many to read at Position; follower side: how many came
+		Bytes    int
 	}
 	UpdateRaftVoterResponse struct{ Header }
 	AddRaftVoterResponse    struct {

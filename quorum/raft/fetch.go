@@ -25,6 +25,8 @@ type fetchState struct {
 	misses      int         // fetches in a row that brought nothing
 	notBefore   Instant
 	stalled     bool // observer only: the next batch does not fit beside what is unsynced
+	probe       bool // the next one is to find out the leader's newest snapshot
+	probing     bool // the one in flight is
 }
 
 // fetchTimeout is when a silent leader is given up. All followers of an idle leader hear from it last at nearly the same
@@ -72,11 +74,8 @@ func (n *Node) sendFetch() {
 		return
 	}
 	f.to, f.epoch = c.id, n.state.Epoch
-	n.transmit(c, e, FetchRequest{
-		ClusterID: n.clusterID, Replica: n.cfg.Self, Epoch: n.state.Epoch,
-		Offset: n.log.end, LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: n.highWatermark,
-		MaxWait: n.cfg.FetchMaxWait, MaxBytes: n.cfg.FetchMaxBytes, BelowReserve: n.belowReserve,
-	})
+	f.probing, f.probe = f.probe, false
+	n.transmit(c, e, n.nextFetch())
 	f.correlation = c.correlation
 	n.wake(c.timeout) // an observer may have no other timer
 }
@@ -189,32 +188,49 @@ func (n *Node) leaderGone() {
 	}
 }
 
-func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse) {
+// fetchAnswered ends the Fetch or FetchSnapshot in flight, and reports whether its answer is one of the leader that we
+// follow.
+func (n *Node) fetchAnswered(c *conn, correlation Correlation, h *Header) bool {
 	if n.fetch.correlation != correlation {
-		return
+		return false
 	}
 	n.fetch.correlation = 0
 	role, epoch, leader := n.role, n.state.Epoch, n.state.Leader
-	if !n.onCommon(c, &r.Header) {
+	if !n.onCommon(c, h) {
 		if n.role != role || n.state.Epoch != epoch || n.ready.Fatal != nil {
-			return // it brought news
+			return false // it brought news
 		}
 		c.barren++
-		if r.Error == NotLeaderOrFollower && role == Follower && c.id == leader && r.Epoch == epoch {
+		if h.Error == NotLeaderOrFollower && role == Follower && c.id == leader && h.Epoch == epoch {
 			// Our leader serves this epoch no more. We stop trusting it, and do not run after it.
 			n.follower.hasFetched = false
 			n.follower.cause = causeResign
 			n.backOff(c)
 		}
 		n.fetchMissed(true)
-		return
+		return false
 	}
 	if n.role != role || n.state.Epoch != epoch {
-		return // a bootstrap server turned out to be the leader: the next Fetch goes to it under its own id
+		return false // a bootstrap server turned out to be the leader: the next Fetch goes to it under its own id
 	}
 	if n.role != Follower {
 		c.barren++
 		n.fetchMissed(true)
+		return false
+	}
+	return true
+}
+
+// leaderAnswered restarts the patience with a leader that has given a good answer.
+func (n *Node) leaderAnswered() {
+	n.follower.timeout = n.fetchTimeout()
+	n.follower.cause = causeTimer
+	n.follower.hasFetched = true
+	n.campaign.retries = 0
+}
+
+func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse) {
+	if !n.fetchAnswered(c, correlation, &r.Header) {
 		return
 	}
 	switch {
@@ -223,10 +239,15 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 		n.backOff(c)
 		n.fetchMissed(true)
 		return
+	case n.fetch.probing:
+		n.fetch.misses = 0
+		n.learnt(r.Snapshot)
 	case r.Snapshot != nil:
-		n.needSnapshot = r.Snapshot
-		n.fetchMissed(true)
-		n.fetch.notBefore = n.now.Add(n.cfg.FetchTimeout / 2)
+		if !n.offered(*r.Snapshot) {
+			n.fetchMissed(true) // it makes no sense, and a leader that says such things shall not be trusted for ever
+			return
+		}
+		n.fetch.misses = 0
 	case r.Diverging != nil:
 		before := n.log.position()
 		n.truncate(n.log.cut(*r.Diverging))
@@ -236,7 +257,6 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 			n.fetch.misses = 0
 		}
 	default:
-		n.needSnapshot = nil
 		n.fetch.misses = 0
 		n.appendFetched(correlation, r.Batches)
 		if r.HighWatermark >= 0 {
@@ -244,10 +264,7 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 		}
 	}
 	if n.ready.Fatal == nil {
-		n.follower.timeout = n.fetchTimeout()
-		n.follower.cause = causeTimer
-		n.follower.hasFetched = true
-		n.campaign.retries = 0
+		n.leaderAnswered()
 	}
 }
 

@@ -200,24 +200,6 @@ func TestObserverDoesNotWaitForFlush(t *testing.T) {
 	}
 }
 
-// TestSnapshotCannotBeFollowed: until snapshots land, a follower that is told to load one says so and tries again, slowly.
-func TestSnapshotCannotBeFollowed(t *testing.T) {
-	m, n := followerOf(t)
-	respond(m, FetchResponse{Snapshot: &OffsetAndEpoch{100, 6}})
-	if s := n.Status().NeedsSnapshot; s == nil || *s != (OffsetAndEpoch{100, 6}) || n.role != Follower {
-		t.Errorf("status %+v", s)
-	}
-	if n.fetch.correlation != 0 || n.Deadline() < n.now.Add(500*time.Millisecond) {
-		t.Error("does not wait before the next fetch")
-	}
-	n.Step(n.Deadline(), Deadline{})
-	m.take()
-	respond(m, FetchResponse{HighWatermark: 2})
-	if n.Status().NeedsSnapshot != nil {
-		t.Error("still says that it needs a snapshot")
-	}
-}
-
 // TestPR20NobodySpins: every role, left alone for a minute with nobody answering or with every peer refused, takes few
 // steps, and after each expired deadline the next one lies ahead (C-166, B-33, B-34).
 func TestPR20NobodySpins(t *testing.T) {

@@ -143,6 +143,24 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		v := Voter{Key: peer, Endpoints: testEndpoints(NodeID(10 + c%2)), KRaft: VersionRange{0, 1}}
 		return inbound(UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: n.state.Epoch, Voter: v})
 	case 16:
+		switch a % 8 {
+		case 1, 2:
+			if c, ok := m.snapshotAt(min(position.Offset, n.Settled())); ok {
+				return c
+			}
+		case 3:
+			if c, ok := m.clean(1 + int(b%2)); ok {
+				return c
+			}
+		case 4, 5:
+			if m.verifying {
+				return m.verified(b%4 == 0)
+			}
+		case 6:
+			return LearnSnapshot{}
+		case 7:
+			return inbound(FetchSnapshotRequest{ClusterID: testCluster, Replica: peer, Epoch: epoch, Snapshot: position, Position: int64(b) - 1, MaxBytes: int(c)})
+		}
 		return inbound(DescribeQuorumRequest{})
 	case 17, 18:
 		return inbound(AddRaftVoterRequest{Voter: peer, Endpoints: endpoints, AckWhenCommitted: a%2 == 0})
@@ -165,7 +183,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		h.Leader, h.LeaderEndpoints = peer.ID, endpoints
 	}
 	var r Response
-	switch s.Request.(type) {
+	switch q := s.Request.(type) {
 	case VoteRequest:
 		h.Epoch = max(h.Epoch, n.state.Epoch)
 		r = VoteResponse{Header: h, Granted: c%2 == 0}
@@ -212,6 +230,15 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		r = RemoveRaftVoterResponse{Error: h.Error}
 	case ApiVersionsRequest:
 		r = ApiVersionsResponse{KRaft: &VersionRange{0, int16(c % 2)}}
+	case FetchSnapshotRequest:
+		snapshot := FetchSnapshotResponse{Header: h, Snapshot: q.Snapshot, Size: 1 + int64(a), Position: q.Position, Bytes: int(b)}
+		if c%4 == 0 {
+			snapshot.Snapshot = position
+		}
+		if c%8 == 1 {
+			snapshot.Error = SnapshotNotFound
+		}
+		r = snapshot
 	default: // never sent
 	}
 	return Outcome{Correlation: s.Correlation, Response: r}

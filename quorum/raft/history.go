@@ -110,10 +110,15 @@ func (h *logHistory) endOf(epoch Epoch) OffsetAndEpoch {
 
 // validate judges the position of a fetcher. Both results nil: its log is a prefix of ours.
 func (h *logHistory) validate(offset int64, epoch Epoch) (diverging, snapshot *OffsetAndEpoch) {
-	if h.start == 0 && offset == 0 {
+	switch {
+	case offset == 0 && h.latest != nil: // how a reader learns of it, and shorter than the log for one that has nothing
+		return nil, h.latest
+	case h.start == 0 && offset == 0:
 		return nil, nil
 	}
-	if s := h.earliest; s != nil && (offset < h.start || offset == h.start && epoch != s.Epoch || epoch < s.Epoch) {
+	// A whole log can judge every position. Kafka would send a snapshot even then, to whoever missed the epoch in which it
+	// was made.
+	if s := h.earliest; h.start > 0 && (offset < h.start || offset == h.start && epoch != s.Epoch || epoch < s.Epoch) {
 		return nil, h.latest
 	}
 	end := h.endOf(epoch)

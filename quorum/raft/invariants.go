@@ -14,16 +14,19 @@ func (n *Node) observeState() before {
 	return before{state: n.state, role: n.role, highWatermark: n.highWatermark, committed: n.committed}
 }
 
+// broken ends everything over a bug: here or in the driver.
+func (n *Node) broken(format string, args ...any) {
+	panic(fmt.Sprintf("raft invariant: "+format+" (node %s, %s, %+v, log end %d, flushed %d, high watermark %d)",
+		append(args, n.cfg.Self, n.role, n.state, n.log.end, n.flushed, n.highWatermark)...))
+}
+
 // check panics if a step did what no step may do: a bug here, never the world's fault. It is cheap and always on; what
 // costs more stands behind the build tag "invariants".
 func (n *Node) check(b before) {
 	if n.ready.Fatal != nil {
 		return
 	}
-	fail := func(format string, args ...any) {
-		panic(fmt.Sprintf("raft invariant: "+format+" (node %s, %s, %+v, log end %d, flushed %d, high watermark %d)",
-			append(args, n.cfg.Self, n.role, n.state, n.log.end, n.flushed, n.highWatermark)...))
-	}
+	fail := n.broken
 	now := n.state
 	switch {
 	case now.Epoch < b.state.Epoch:
@@ -52,6 +55,12 @@ func (n *Node) check(b before) {
 		fail("committed offset fell from %d", b.committed)
 	case n.role == b.role && n.highWatermark < b.highWatermark && now.Epoch == b.state.Epoch:
 		fail("high watermark fell from %d", b.highWatermark)
+	case n.log.start > 0 && (n.log.earliest == nil || n.log.earliest.Offset != n.log.start):
+		fail("the log begins at %d without a snapshot that ends there", n.log.start)
+	case n.log.latest != nil && n.log.latest.Offset > n.committed:
+		fail("the snapshot %+v is not committed", *n.log.latest)
+	case n.download != nil && n.role != Follower:
+		fail("downloads a snapshot without following anybody")
 	case n.role == Leader && n.highWatermark != Unknown && n.highWatermark <= n.leader.epochStart:
 		fail("committed without a record of its own epoch, which starts at %d", n.leader.epochStart)
 	}
@@ -60,7 +69,9 @@ func (n *Node) check(b before) {
 	}
 	fetches := 0
 	for _, c := range n.conns {
-		if _, ok := c.request.(FetchRequest); ok && c.correlation != 0 {
+		_, fetch := c.request.(FetchRequest)
+		_, snapshot := c.request.(FetchSnapshotRequest)
+		if (fetch || snapshot) && c.correlation != 0 {
 			fetches++
 		}
 	}

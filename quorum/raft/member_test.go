@@ -26,6 +26,12 @@ type member struct {
 	durable    []testBatch
 	generation uint64
 	bootstrap  []ControlAt
+	logStart   int64
+
+	snapshots []testSnapshot // ascending; durable
+	download  *testSnapshot
+	verifying bool
+	files     map[Correlation]testSnapshot
 
 	flushing  bool
 	flushLog  []testBatch // what the running flush will have made durable
@@ -47,6 +53,7 @@ type takeover struct {
 	answers []Answer // fetch responses hold their batches
 	sends   []Send
 	batches map[int][]testBatch // by index in answers
+	files   map[int]testSnapshot
 }
 
 func testEndpoints(id NodeID) []Endpoint {
@@ -100,17 +107,25 @@ func (m *member) boot(now Instant) error {
 	cfg := m.cfg
 	cfg.State = m.state
 	cfg.Log = LogState{Control: slices.Clone(m.bootstrap)}
+	m.recoverSnapshots(&cfg.Log)
 	for _, b := range m.log {
+		if b.LastOffset < cfg.Log.Start {
+			continue
+		}
 		if n := len(cfg.Log.Epochs); n == 0 || cfg.Log.Epochs[n-1].Epoch != b.Epoch {
 			cfg.Log.Epochs = append(cfg.Log.Epochs, OffsetAndEpoch{b.BaseOffset, b.Epoch})
 		}
 		for i, c := range b.Control {
+			if s := cfg.Log.Snapshot; s != nil && b.BaseOffset < s.Offset {
+				continue
+			}
 			cfg.Log.Control = append(cfg.Log.Control, ControlAt{b.BaseOffset + int64(i), c})
 		}
 	}
 	cfg.Log.End = m.end()
 	m.durable = slices.Clone(m.log)
 	m.generation, m.flushing, m.checked = 0, false, 0
+	m.download, m.verifying, m.files = nil, false, map[Correlation]testSnapshot{}
 	m.kept, m.payloads = map[Correlation][]testBatch{}, map[RequestID]string{}
 	var err error
 	m.node, err = New(cfg, now)
@@ -135,7 +150,7 @@ func endOfBatches(log []testBatch) int64 {
 func (m *member) take() takeover {
 	r := m.node.Ready()
 	defer m.node.Advance()
-	out := takeover{ready: r, batches: map[int][]testBatch{}}
+	out := takeover{ready: r, batches: map[int][]testBatch{}, files: map[int]testSnapshot{}}
 	out.ready.Appends = slices.Clone(r.Appends)
 	if r.Fatal != nil {
 		return out
@@ -143,6 +158,7 @@ func (m *member) take() takeover {
 	if r.Persist != nil {
 		m.state = *r.Persist
 	}
+	m.takeSnapshotWork(r)
 	if t := r.Truncate; t != nil {
 		i := slices.IndexFunc(m.log, func(b testBatch) bool { return b.LastOffset >= t.Offset })
 		if i >= 0 {
@@ -182,6 +198,9 @@ func (m *member) take() takeover {
 		if f, ok := a.Result.(FetchResponse); ok && f.End > f.Offset {
 			out.batches[i] = m.read(f.Offset, f.End, f.MaxBytes)
 		}
+		if f, ok := a.Result.(FetchSnapshotResponse); ok && f.Error == NoError && f.TopError == NoError {
+			out.answers[i].Result, out.files[i] = m.readSnapshot(f)
+		}
 	}
 	for _, s := range out.sends {
 		if f, ok := s.Request.(FetchRequest); ok && !m.cfg.ObserverOnly && f.Offset > endOfBatches(m.durable) {
@@ -195,6 +214,9 @@ func (m *member) take() takeover {
 }
 
 func (m *member) read(from, end int64, maxBytes int) []testBatch {
+	if from < m.start() {
+		panic(fmt.Sprintf("reads at %d, the log begins at %d", from, m.start()))
+	}
 	var out []testBatch
 	size := 0
 	start, _ := slices.BinarySearchFunc(m.log, from, func(b testBatch, from int64) int { return cmp.Compare(b.BaseOffset, from) })
@@ -211,7 +233,9 @@ func (m *member) read(from, end int64, maxBytes int) []testBatch {
 // flushed ends the running flush and tells the node.
 func (m *member) flushed() Flushed {
 	m.flushing = false
-	m.durable = m.flushLog
+	if m.start() <= m.flushEnd { // else a snapshot has replaced that log
+		m.durable = m.flushLog
+	}
 	return Flushed{End: m.flushEnd, Generation: m.flushGen}
 }
 

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,6 +49,7 @@ type Node struct {
 
 	follower  followerState // Follower
 	fetch     fetchState    // Follower, Unattached, Prospective; Resigned once removed
+	download  *download     // Follower; nil: none
 	tally     tally         // Prospective, Candidate
 	campaign  campaign
 	leader    *leaderState // Leader, else nil
@@ -62,7 +64,6 @@ type Node struct {
 	shutdown     Instant // when to stop at the latest; Never if nobody asked
 	stopping     bool
 	stopped      bool
-	needSnapshot *OffsetAndEpoch
 	elections    ElectionCounts
 
 	deadline Instant
@@ -96,6 +97,7 @@ func New(cfg Config, now Instant) (*Node, error) {
 		n.highWatermark, n.committed = s.Offset, s.Offset
 	}
 	n.isVoter = voters.current().Contains(cfg.Self)
+	n.cfg.SnapshotMaxBytes = cmp.Or(cfg.SnapshotMaxBytes, cfg.FetchMaxBytes)
 	if len(n.cfg.Bootstrap) == 0 {
 		for i, v := range cfg.StaticVoters {
 			if e, ok := Find(v.Endpoints, cfg.Listener); ok {
@@ -150,6 +152,14 @@ func (n *Node) Step(now Instant, ev Event) {
 		n.onReserve(ev)
 	case UpgradeKRaft:
 		n.onUpgrade(ev)
+	case SnapshotCreated:
+		n.onSnapshotCreated(ev)
+	case Cleaned:
+		n.onCleaned(ev)
+	case LearnSnapshot:
+		n.onLearnSnapshot()
+	case SnapshotVerified:
+		n.onSnapshotVerified(ev)
 	default:
 		panic(fmt.Sprintf("raft: unknown event %T", ev))
 	}
@@ -254,7 +264,7 @@ func (n *Node) onInbound(in Inbound) {
 	case FetchRequest:
 		n.onFetch(in.ID, in.Conn, r)
 	case FetchSnapshotRequest:
-		n.answer(in.ID, FetchSnapshotResponse{Header: Header{TopError: UnsupportedVersion, Leader: None}})
+		n.answer(in.ID, n.onFetchSnapshot(r))
 	case UpdateRaftVoterRequest:
 		n.onUpdateVoter(in.ID, r)
 	case AddRaftVoterRequest:
@@ -387,7 +397,7 @@ func (n *Node) raiseHighWatermark(to int64) {
 // HasReady reports whether Ready would hold any work.
 func (n *Node) HasReady() bool {
 	r := &n.ready
-	return r.Persist != nil || r.Truncate != nil || r.EpochStart != nil || len(r.Appends) > 0 || r.Flush ||
+	return r.Persist != nil || r.Discard || r.Chunk != nil || r.Verify || r.Install != nil || r.Truncate != nil || r.EpochStart != nil || len(r.Appends) > 0 || r.Flush ||
 		len(r.Answers) > 0 || len(r.Sends) > 0 || r.Stopped || r.Fatal != nil || r.HighWatermark != n.highWatermark
 }
 

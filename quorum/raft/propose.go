@@ -69,10 +69,11 @@ func (n *Node) onAwait(a Await) {
 	q := &n.proposals
 	epoch, stored := n.log.at(a.LastOffset)
 	switch {
-	case !stored || a.BaseOffset > a.LastOffset:
-	case a.LastOffset < n.acknowledged():
+	case a.BaseOffset > a.LastOffset:
+	case a.LastOffset < max(n.acknowledged(), n.log.start):
 		n.answer(a.ID, ProposeResult{Header: n.clientHeader(NoError), BaseOffset: a.BaseOffset})
 		return
+	case !stored:
 	case q.full(n):
 		n.answer(a.ID, ProposeResult{Header: n.clientHeader(ThrottlingQuotaExceeded), BaseOffset: Unknown})
 		return

@@ -7,6 +7,10 @@ import "time"
 // unfinished flush: it waits for Flushed. So a driver that keeps this order needs no rule of its own.
 type Ready struct {
 	Persist    *ElectionState  // must be durable before anything below happens
+	Discard    bool            // give the download of a snapshot up, whatever became of it
+	Chunk      *Chunk          // add to the download
+	Verify     bool            // check the download and fsync it beside everything else, and report SnapshotVerified
+	Install    *Install        // put the verified download into place
 	Truncate   *Truncate       // cut the log
 	EpochStart *OffsetAndEpoch // a new leader's epoch begins here: the log's epochs take note
 	Appends    []Append        // in order
@@ -22,6 +26,22 @@ type Ready struct {
 // Truncate cuts the log to Offset. Generation grows by one with each; Flushed repeats it.
 type Truncate struct {
 	Offset     int64
+	Generation uint64
+}
+
+// Chunk is the bytes of a FetchSnapshot response, to be added to the download of that snapshot; at position 0 it begins.
+// If there is no room the driver reports SnapshotVerified with Failed.
+type Chunk struct {
+	Snapshot OffsetAndEpoch
+	Position int64
+	Fetched  Correlation
+}
+
+// Install makes the download one of the snapshots, durably. One that Replaces the log leaves an empty log behind that
+// begins where the snapshot ends; Generation grows by one with each, as with Truncate.
+type Install struct {
+	Snapshot   OffsetAndEpoch
+	Replaces   bool
 	Generation uint64
 }
 
@@ -134,7 +154,8 @@ type Status struct {
 	VoterChange     *VoterChange      // leader: the change under way; nil if none
 	Progress        []ReplicaProgress // leader only; voters, then observers
 	Handoff         HandoffStatus
-	NeedsSnapshot   *OffsetAndEpoch // follower: the leader answered with a snapshot id, which this version cannot fetch
+	Snapshot        *OffsetAndEpoch // newest one, other than the bootstrap checkpoint
+	Download        *DownloadStatus // follower: a snapshot is on its way
 	BelowReserve    bool            // the disk is below its reserve: appends are refused
 	Stopping        bool            // a Shutdown was asked for
 	ParkedFetches   int
@@ -158,6 +179,13 @@ type VoterChange struct {
 	Kind   ChangeKind
 	Voter  ReplicaKey // NoReplica for an upgrade
 	Offset int64      // of its record; Unknown while the voter is being probed or the record waits for a place in the log
+}
+
+// DownloadStatus is how far the download of a snapshot is.
+type DownloadStatus struct {
+	Snapshot OffsetAndEpoch
+	Position int64 // bytes that have come
+	Size     int64 // of all; Unknown before the first have come
 }
 
 // ElectionCounts counts elections this replica started, by cause.

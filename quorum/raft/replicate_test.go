@@ -176,11 +176,3 @@ func TestCheckQuorumWindow(t *testing.T) {
 		t.Errorf("resigned after %v, want %v", time.Duration(n.now-last), window)
 	}
 }
-
-// TestFetchSnapshotIsUnsupported: what is not there yet is refused, not half done.
-func TestFetchSnapshotIsUnsupported(t *testing.T) {
-	m, _ := leaderOf(t)
-	if r := ask(t, m, FetchSnapshotRequest{ClusterID: testCluster}).(FetchSnapshotResponse); r.TopError != UnsupportedVersion {
-		t.Errorf("fetch snapshot: %+v", r)
-	}
-}

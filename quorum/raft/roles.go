@@ -78,6 +78,7 @@ func (n *Node) setRole(r Role) {
 	n.conns = n.conns[:0]
 	n.tally = tally{}
 	n.fetch = fetchState{}
+	n.dropDownload()
 	if old == Leader && r != Leader {
 		n.leaveOffice()
 	}

@@ -14,7 +14,7 @@ import (
 // TestScripts runs the stories in testdata/*.txt. After a wanted change run
 // go test ./quorum/raft -run Scripts -rewrite and read the diff. Commands:
 //
-//	quorum voters=N observers=N [static] [pending=N] [fetchbytes=N]   a new quorum: voters 1…N, observers 11…, all formatted, none started
+//	quorum voters=N observers=N [static] [pending=N] [fetchbytes=N] [snapshotbytes=N]   a new quorum: voters 1…N, observers 11…, all formatted, none started
 //	… joinable | autojoin     … whose observers may become voters | ask for it
 //	… static directories      … whose static voters have a directory id
 //	… leader=N                … and started, with that leader, and let settle
@@ -58,6 +58,7 @@ type packet struct {
 	request  Request
 	response Response
 	batches  []testBatch
+	file     testSnapshot
 	host     string // dialled, of a request
 	failure  Failure
 	arrives  Instant
@@ -115,6 +116,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			if m.node != nil && m.flushing {
 				s.step(m, m.flushed())
 			}
+			if m.node != nil && m.verifying {
+				s.step(m, m.verified(false))
+			}
 		}
 	case "propose":
 		id, p := s.newID(t, d), Propose{Records: 1, Bytes: 10}
@@ -144,7 +148,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "format":
 		for _, m := range s.chosen(t, d) {
 			m.cfg.Self.DirectoryID[1]++
-			m.log, m.state, m.bootstrap = nil, ElectionState{Leader: None, Voted: NoReplica}, []ControlAt{{-1, KRaftVersion{1}}}
+			m.log, m.snapshots, m.logStart, m.state, m.bootstrap = nil, nil, 0, ElectionState{Leader: None, Voted: NoReplica}, []ControlAt{{-1, KRaftVersion{1}}}
 		}
 	case "shutdown":
 		s.step(s.chosen(t, d)[0], Shutdown{})
@@ -217,7 +221,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			s.printf("%d: end=%d fetched=%s caught-up=%s", p.Key.ID, p.LogEnd, s.age(p.LastFetch), s.age(p.LastCaughtUp))
 		}
 	default:
-		t.Fatalf("unknown command %s", d.Cmd)
+		if !s.snapshotCommand(t, d) {
+			t.Fatalf("unknown command %s", d.Cmd)
+		}
 	}
 	if s.out.Len() == 0 {
 		return "ok\n"
@@ -268,6 +274,7 @@ func (s *script) create(t *testing.T, d *datadriven.TestData) {
 		}
 		d.MaybeScanArgs(t, "pending", &cfg.MaxPending)
 		d.MaybeScanArgs(t, "fetchbytes", &cfg.FetchMaxBytes)
+		d.MaybeScanArgs(t, "snapshotbytes", &cfg.SnapshotMaxBytes)
 		s.members = append(s.members, newMember(cfg, bootstrap))
 		s.down[id], s.hw[id] = true, Unknown
 	}
@@ -365,13 +372,16 @@ func (s *script) state(m *member) {
 	n := m.node
 	var log []string
 	for _, b := range m.log {
+		if b.LastOffset < n.log.start {
+			continue
+		}
 		name := b.payload
 		if b.Control != nil {
 			name = fmt.Sprintf("[%d]", b.Epoch)
 		}
 		log = append(log, name)
 	}
-	s.printf("%d: %s end=%d@%d flushed=%d hw=%d %s", m.cfg.Self.ID, s.election(m), n.log.end, n.log.lastEpoch(), n.flushed, n.highWatermark, strings.Join(log, " "))
+	s.printf("%d: %s end=%d@%d flushed=%d hw=%d %s%s", m.cfg.Self.ID, s.election(m), n.log.end, n.log.lastEpoch(), n.flushed, n.highWatermark, m.describeSnapshots(), strings.Join(log, " "))
 }
 
 func (s *script) handoffStatus(m *member) {
@@ -411,6 +421,7 @@ func (s *script) take(m *member) {
 	if r.Persist != nil {
 		show("persist epoch=%d leader=%d voted=%d", r.Persist.Epoch, r.Persist.Leader, r.Persist.Voted.ID)
 	}
+	s.showSnapshotWork(r, show)
 	if r.Truncate != nil {
 		show("truncate to %d", r.Truncate.Offset)
 	}
@@ -441,7 +452,7 @@ func (s *script) take(m *member) {
 		if p, ok := s.served[a.ID]; ok {
 			delete(s.served, a.ID)
 			show("-> %d %s", p.from, describe(a.Result, out.batches[i]))
-			s.net = append(s.net, packet{from: id, to: p.from, corr: p.corr, sender: p.sender, response: a.Result.(Response), batches: out.batches[i], arrives: s.now.Add(time.Millisecond)})
+			s.net = append(s.net, packet{from: id, to: p.from, corr: p.corr, sender: p.sender, response: a.Result.(Response), batches: out.batches[i], file: out.files[i], arrives: s.now.Add(time.Millisecond)})
 			continue
 		}
 		loud("answer %s %s", s.names[a.ID], describe(a.Result, nil))
@@ -503,6 +514,10 @@ func (s *script) flushOne() bool {
 			s.step(m, m.flushed())
 			return true
 		}
+		if m.node != nil && m.verifying {
+			s.step(m, m.verified(false))
+			return true
+		}
 	}
 	return false
 }
@@ -548,6 +563,7 @@ func (s *script) arrive(p packet) {
 			to.kept[p.corr] = p.batches
 			p.response = f
 		}
+		to.files[p.corr] = p.file
 		s.step(to, Outcome{Correlation: p.corr, Response: p.response, Failure: p.failure})
 	case to.node == nil || p.host != to.host:
 		s.net = append(s.net, packet{from: p.to, to: p.from, corr: p.corr, sender: p.sender, failure: Refused, arrives: s.now})
@@ -650,6 +666,7 @@ var errorNames = map[ErrorCode]string{
 	NoError: "NONE", NotLeaderOrFollower: "NOT_LEADER_OR_FOLLOWER", FencedLeaderEpoch: "FENCED_LEADER_EPOCH",
 	UnknownLeaderEpoch: "UNKNOWN_LEADER_EPOCH", InvalidRequest: "INVALID_REQUEST", OffsetNotAvailable: "OFFSET_NOT_AVAILABLE",
 	InvalidVoterKey: "INVALID_VOTER_KEY", RequestTimedOut: "REQUEST_TIMED_OUT", VoterNotFound: "VOTER_NOT_FOUND",
+	SnapshotNotFound: "SNAPSHOT_NOT_FOUND", PositionOutOfRange: "POSITION_OUT_OF_RANGE", UnknownServerError: "UNKNOWN_SERVER_ERROR",
 	KafkaStorageError: "KAFKA_STORAGE_ERROR", ThrottlingQuotaExceeded: "THROTTLING_QUOTA_EXCEEDED", InconsistentClusterID: "INCONSISTENT_CLUSTER_ID",
 	UnsupportedVersion: "UNSUPPORTED_VERSION", DuplicateVoter: "DUPLICATE_VOTER", InvalidUpdateVersion: "INVALID_UPDATE_VERSION", RecordBatchTooLarge: "RECORD_BATCH_TOO_LARGE",
 }
@@ -714,6 +731,13 @@ func describe(x any, batches []testBatch) string {
 			return fmt.Sprintf("fetched nothing hw=%d", r.HighWatermark)
 		}
 		return fmt.Sprintf("fetched %d..%d hw=%d", batches[0].BaseOffset, batches[len(batches)-1].LastOffset, r.HighWatermark)
+	case FetchSnapshotRequest:
+		return fmt.Sprintf("FetchSnapshot epoch=%d id=%d@%d position=%d max=%d", r.Epoch, r.Snapshot.Offset, r.Snapshot.Epoch, r.Position, r.MaxBytes)
+	case FetchSnapshotResponse:
+		if out := header(r.Header); out != "" {
+			return "snapshot " + out
+		}
+		return fmt.Sprintf("snapshot %d@%d bytes %d..%d of %d", r.Snapshot.Offset, r.Snapshot.Epoch, r.Position, r.Position+int64(r.Bytes), r.Size)
 	case UpdateRaftVoterRequest:
 		return fmt.Sprintf("UpdateRaftVoter epoch=%d voter=%d at %s", r.Epoch, r.Voter.Key.ID, r.Voter.Endpoints[0].Host)
 	case UpdateRaftVoterResponse:

@@ -17,8 +17,11 @@ func (n *Node) Status() Status {
 	if n.state.Leader == n.cfg.Self.ID && n.role != Leader {
 		s.Leader, s.LeaderEndpoints = None, nil // nobody serves this epoch any more
 	}
-	if n.needSnapshot != nil {
-		s.NeedsSnapshot = new(*n.needSnapshot)
+	if n.log.latest != nil {
+		s.Snapshot = new(*n.log.latest)
+	}
+	if d := n.download; d != nil {
+		s.Download = &DownloadStatus{Snapshot: d.id, Position: d.position, Size: d.size}
 	}
 	if l := n.leader; l != nil {
 		s.EpochStart, s.ParkedFetches = l.epochStart, len(l.parked)
