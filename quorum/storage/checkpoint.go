@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -49,111 +50,344 @@ func bootstrapCheckpoint(timestamp int64, kraftVersion int16, voters raft.VoterS
 		record.EncodeControls(int64(len(head)), 0, timestamp, foot))
 }
 
-// readCheckpoint checks a checkpoint from head to foot and returns the control records in it that the core wants.
-func readCheckpoint(fsys vfs.FS, name string) ([]raft.ControlRecord, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
+// CheckpointInfo describes a finished checkpoint.
+type CheckpointInfo struct {
+	ID        raft.OffsetAndEpoch
+	Size      int64 // bytes of the file
+	Records   int64 // of the topic that it holds, tombstones too; -1: an older one, not read by this process
+	Timestamp int64 // of the last record of the log that it covers, milliseconds since 1970; -1 with Records
+}
+
+// Errors of reading and making checkpoints. Test with errors.Is.
+var (
+	ErrNoCheckpoint = errors.New("no such checkpoint")              // never was, or is cleaned away
+	ErrPosition     = errors.New("position is not in the file")     // below 0, or at or beyond its size
+	ErrNothingNew   = errors.New("the newest checkpoint covers it") // nothing to compact
+	ErrCanceled     = errors.New("compaction was canceled")         // by Cancel
+)
+
+// checkpoint is a finished one. Only the newest is ever read as part of the topic; of older ones no more is known than
+// what FetchSnapshot needs.
+type checkpoint struct {
+	CheckpointInfo
+	view                              // its data batches; no step: not known
+	maxTimestamp int64                // of them
+	controls     []raft.ControlRecord // KRaftVersion and Voters
+
+	// guarded by checkpoints.mu
+	seen  raft.Instant // when BeginClean first saw it
+	aged  bool         // seen is set
+	asked bool         // a FetchSnapshot has read it since the last BeginClean
+}
+
+// placed puts the control records at the last offset that the checkpoint covers: the log goes on behind it, and may be cut
+// back to there. For the bootstrap checkpoint that is -1.
+func (c *checkpoint) placed() []raft.ControlAt {
+	var placed []raft.ControlAt
+	for _, r := range c.controls {
+		placed = append(placed, raft.ControlAt{Offset: c.ID.Offset - 1, Record: r})
 	}
-	defer f.Close()
+	return placed
+}
+
+// walk calls fn for the data batches from offset on, up to upTo.
+func (c *checkpoint) walk(from, upTo int64, fn func(record.Batch) error) error {
+	_, err := c.view.walk(from, upTo, fn)
+	return err
+}
+
+// maxIndex bounds the index of a checkpoint, in entries: however large it grows, an entry then stands for more bytes.
+const maxIndex = 4096
+
+// inspection checks the batches of a checkpoint as they come by and notes where they are.
+//
+// A checkpoint is a control batch whose first record is a SnapshotHeader, data batches, and a control batch that ends with
+// a SnapshotFooter. Data lies below the offset of its name, in order, and of no later epoch. The offsets of the control
+// batches mean nothing: ours begin at 0 and at the offset of the name, Kafka counts.
+type inspection struct {
+	checkpoint
+	batches int
+	footer  bool
+	heard   func(record.Batch) // of data batches, or nil
+}
+
+func inspect(id raft.OffsetAndEpoch) *inspection {
+	return &inspection{checkpoint: checkpoint{CheckpointInfo: CheckpointInfo{ID: id}, maxTimestamp: -1, view: view{step: indexInterval}}}
+}
+
+// add takes note of the next batch.
+func (i *inspection) add(b record.Batch) error {
+	position := i.Size
+	i.Size += int64(b.Size)
+	i.batches++
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("position %d: %w: %s", position, record.ErrCorrupt, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case i.footer:
+		return bad("a batch follows the SnapshotFooter")
+	case b.IsControl():
+		return i.control(b, bad)
+	case i.batches == 1:
+		return bad("it does not begin with a SnapshotHeader")
+	case b.BaseOffset < i.next:
+		return bad("batch at offset %d follows offset %d", b.BaseOffset, i.next-1)
+	case b.Epoch > i.ID.Epoch:
+		return bad("batch at offset %d has epoch %d", b.BaseOffset, b.Epoch)
+	case b.NextOffset() > i.ID.Offset && i.ID != raft.OffsetAndEpoch{}: // the bootstrap checkpoint may hold data, too
+		return bad("batch at offset %d ends at %d", b.BaseOffset, b.LastOffset())
+	}
+	if n := len(i.index); n == 0 || position-i.index[n-1].position >= i.step {
+		i.index = append(i.index, indexEntry{offset: b.BaseOffset, position: position, maxBefore: i.maxTimestamp})
+	}
+	if len(i.index) == maxIndex {
+		for k := range maxIndex / 2 {
+			i.index[k] = i.index[2*k]
+		}
+		i.index, i.step = i.index[:maxIndex/2], 2*i.step
+	}
+	i.next, i.size = b.NextOffset(), i.Size
+	i.Records += int64(b.Count)
+	if b.Count > 0 {
+		i.maxTimestamp = max(i.maxTimestamp, b.MaxTimestamp)
+	}
+	if i.heard != nil {
+		i.heard(b)
+	}
+	return nil
+}
+
+func (i *inspection) control(b record.Batch, bad func(string, ...any) error) error {
+	controls, err := record.DecodeControls(b)
+	if err != nil {
+		return fmt.Errorf("position %d: %w", i.Size-int64(b.Size), err)
+	}
+	first := i.batches == 1
+	switch header := controls[0].Type == record.TypeSnapshotHeader; {
+	case first && !header:
+		return bad("it begins with %s, not with a SnapshotHeader", controls[0].Type)
+	case first:
+		i.Timestamp = controls[0].LastContainedLogTimestamp
+		i.from, i.size = i.Size, i.Size
+	}
+	for _, c := range controls {
+		if c.Record != nil {
+			i.controls = append(i.controls, c.Record)
+		}
+	}
+	i.footer = controls[len(controls)-1].Type == record.TypeSnapshotFooter
+	if !first && !i.footer {
+		return bad("%s between its batches", controls[0].Type)
+	}
+	return nil
+}
+
+// end says whether it was whole.
+func (i *inspection) end() error {
+	if !i.footer {
+		return fmt.Errorf("position %d: %w: it does not end with a SnapshotFooter", i.Size, record.ErrCorrupt)
+	}
+	return nil
+}
+
+// all reads a whole file. Its errors are record's, where the content is to blame.
+func (i *inspection) all(f vfs.File) error {
 	size, err := f.Size()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var controls []raft.ControlRecord
-	var first, last record.ControlType
-	var next int64
 	sc := scanner{file: f, size: size}
 	for {
 		at := sc.position
 		b, err := sc.next()
-		if errors.Is(err, io.EOF) {
-			break
+		switch {
+		case errors.Is(err, io.EOF):
+			return i.end()
+		case err != nil:
+			return fmt.Errorf("position %d: %w", at, err)
 		}
-		if err == nil && b.BaseOffset < next {
-			err = fmt.Errorf("%w: batch at offset %d follows offset %d", record.ErrCorrupt, b.BaseOffset, next-1)
-		}
-		var cs []record.Control
-		if err == nil && b.IsControl() {
-			cs, err = record.DecodeControls(b)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("position %d: %w", at, err)
-		}
-		next, last = b.NextOffset(), 0
-		for _, c := range cs {
-			if at == 0 && first == 0 {
-				first = c.Type
-			}
-			last = c.Type
-			if c.Record != nil {
-				controls = append(controls, c.Record)
-			}
+		if err := i.add(b); err != nil {
+			return err
 		}
 	}
-	if first != record.TypeSnapshotHeader || last != record.TypeSnapshotFooter {
-		return nil, fmt.Errorf("%w: it does not begin with a SnapshotHeader and end with a SnapshotFooter", record.ErrCorrupt)
-	}
-	return controls, nil
 }
 
-// checkpoints is what a directory has of them.
+// damaged reports whether an error says that bytes are not what they should be, rather than that they could not be read.
+func damaged(err error) bool {
+	return errors.Is(err, record.ErrCorrupt) || errors.Is(err, record.ErrShort)
+}
+
+// checkpoints are those of an open directory.
 type checkpoints struct {
-	bootstrap bool                  // 0-0 is there
-	ids       []raft.OffsetAndEpoch // the others, ascending
+	mu   sync.Mutex
+	list []*checkpoint // ascending; the last is the newest. Not the bootstrap checkpoint
 }
 
-func listCheckpoints(names []string) checkpoints {
-	var c checkpoints
+// newest is for a reader, who lets go of the file when done; nil if there is none.
+func (c *checkpoints) newest() *checkpoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.list) == 0 {
+		return nil
+	}
+	newest := c.list[len(c.list)-1]
+	newest.file.hold()
+	return newest
+}
+
+// covering is newest if that covers the offset, else nil.
+func (c *checkpoints) covering(offset int64) *checkpoint {
+	newest := c.newest()
+	if newest != nil && offset >= newest.ID.Offset {
+		newest.file.release()
+		return nil
+	}
+	return newest
+}
+
+// add lists a checkpoint. It is false if there is a newer one.
+func (c *checkpoints) add(fresh *checkpoint) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.list); n > 0 {
+		newest := c.list[n-1]
+		switch order := fresh.ID.Compare(newest.ID); {
+		case order < 0:
+			return false
+		case order == 0: // written once more
+			newest.file.release()
+			c.list = c.list[:n-1]
+		}
+	}
+	c.list = append(slices.Clip(c.list), fresh)
+	return true
+}
+
+// Checkpoints lists the finished checkpoints, ascending, without the bootstrap checkpoint 0-0. Any goroutine may call it.
+func (d *Dir) Checkpoints() []CheckpointInfo {
+	d.checkpoints.mu.Lock()
+	defer d.checkpoints.mu.Unlock()
+	var infos []CheckpointInfo
+	for _, c := range d.checkpoints.list {
+		infos = append(infos, c.CheckpointInfo)
+	}
+	return infos
+}
+
+// ReadCheckpoint reads bytes of a checkpoint's file as a FetchSnapshot asks for them: at most maxBytes from position on,
+// into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id, or no more;
+// ErrPosition if position is below 0, or not below size. A checkpoint that was read since the last BeginClean is not
+// cleaned. Any goroutine may call it.
+func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64, maxBytes int) (data []byte, size int64, err error) {
+	c := &d.checkpoints
+	c.mu.Lock()
+	i := slices.IndexFunc(c.list, func(c *checkpoint) bool { return c.ID == id })
+	if i < 0 {
+		c.mu.Unlock()
+		return nil, 0, fmt.Errorf("checkpoint %s: %w", checkpointName(id), ErrNoCheckpoint)
+	}
+	found := c.list[i]
+	found.asked = true
+	found.file.hold()
+	c.mu.Unlock()
+	defer found.file.release()
+	if position < 0 || position >= found.Size {
+		return nil, found.Size, fmt.Errorf("checkpoint %s at position %d of %d: %w", checkpointName(id), position, found.Size, ErrPosition)
+	}
+	data, err = readAt(found.view, buf, position, int(min(int64(max(maxBytes, 0)), found.Size-position)))
+	return data, found.Size, err
+}
+
+// load opens the checkpoints of a directory and returns the newest one that is whole, or the bootstrap checkpoint, or nil.
+// Damaged ones are named: an older one may do, if the log covers the rest. Others' damage is for those who read them.
+func (c *checkpoints) load(fsys vfs.FS, dir string, names []string) (base *checkpoint, bad []string, err error) {
+	ids, bootstrap := listCheckpoints(names)
+	for _, id := range slices.Backward(ids) {
+		name := path.Join(dir, checkpointName(id))
+		p, err := openCheckpoint(fsys, name, id, base == nil)
+		switch {
+		case damaged(err):
+			bad = append(bad, name)
+			continue
+		case errors.Is(err, record.ErrUnknown):
+			return nil, nil, fault(UnknownRecord, "%s: %v", name, err)
+		case err != nil:
+			return nil, nil, ioFault(err)
+		}
+		if c.list = slices.Insert(c.list, 0, p); base == nil {
+			base = p
+		}
+	}
+	if base != nil || !bootstrap {
+		return base, bad, nil
+	}
+	name := path.Join(dir, checkpointName(raft.OffsetAndEpoch{}))
+	base, err = openCheckpoint(fsys, name, raft.OffsetAndEpoch{}, true)
+	switch {
+	case errors.Is(err, record.ErrUnknown):
+		return nil, nil, fault(UnknownRecord, "%s: %v", name, err)
+	case damaged(err):
+		return nil, nil, fault(StateFileCorrupt, "%s: %v", name, err)
+	case err != nil:
+		return nil, nil, ioFault(err)
+	}
+	base.file.release()
+	return base, bad, nil
+}
+
+// below takes out what ends before offset and is not the newest.
+func (c *checkpoints) below(offset int64) (gone []*checkpoint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for n < len(c.list)-1 && c.list[n].ID.Offset < offset {
+		n++
+	}
+	gone, c.list = c.list[:n], slices.Clone(c.list[n:])
+	return gone
+}
+
+// close lets go of all files.
+func (c *checkpoints) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.list {
+		p.file.release()
+	}
+	c.list = nil
+}
+
+// listCheckpoints finds checkpoints by name, ascending; bootstrap says whether 0-0 is among the names.
+func listCheckpoints(names []string) (ids []raft.OffsetAndEpoch, bootstrap bool) {
 	for _, name := range names {
 		switch id, ok := parseCheckpointName(name); {
 		case !ok:
 		case id == raft.OffsetAndEpoch{}:
-			c.bootstrap = true
+			bootstrap = true
 		default:
-			c.ids = append(c.ids, id)
+			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(c.ids, raft.OffsetAndEpoch.Compare)
-	return c
+	slices.SortFunc(ids, raft.OffsetAndEpoch.Compare)
+	return ids, bootstrap
 }
 
-// load returns the control records that the log builds on: those of the newest checkpoint that is whole, which is
-// dropped from the list with all newer ones if it is not, or of the bootstrap checkpoint.
-func (c *checkpoints) load(fsys vfs.FS, dir string) ([]raft.ControlAt, error) {
-	at := int64(-1)
-	var id raft.OffsetAndEpoch
-	var controls []raft.ControlRecord
-	for n := len(c.ids); n > 0 && at < 0; n-- {
-		id = c.ids[n-1]
-		records, err := readCheckpoint(fsys, path.Join(dir, checkpointName(id)))
-		switch {
-		case errors.Is(err, record.ErrCorrupt), errors.Is(err, record.ErrShort):
-			c.ids = c.ids[:n-1] // an older one may do, if the log covers the rest
-		case errors.Is(err, record.ErrUnknown):
-			return nil, fault(UnknownRecord, "%s: %v", path.Join(dir, checkpointName(id)), err)
-		case err != nil:
-			return nil, ioFault(err)
-		default:
-			at, controls = id.Offset, records
+// openCheckpoint opens a file and, if whole, reads it from head to foot.
+func openCheckpoint(fsys vfs.FS, name string, id raft.OffsetAndEpoch, whole bool) (*checkpoint, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	c := &checkpoint{CheckpointInfo: CheckpointInfo{ID: id, Records: -1, Timestamp: -1}}
+	if whole {
+		i := inspect(id)
+		if err := i.all(f); err != nil {
+			return nil, errors.Join(err, f.Close())
 		}
+		c = &i.checkpoint
+	} else if c.Size, err = f.Size(); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	if at < 0 && c.bootstrap {
-		name := path.Join(dir, checkpointName(raft.OffsetAndEpoch{}))
-		var err error
-		controls, err = readCheckpoint(fsys, name)
-		switch {
-		case errors.Is(err, record.ErrUnknown):
-			return nil, fault(UnknownRecord, "%s: %v", name, err)
-		case errors.Is(err, record.ErrCorrupt), errors.Is(err, record.ErrShort):
-			return nil, fault(StateFileCorrupt, "%s: %v", name, err)
-		case err != nil:
-			return nil, ioFault(err)
-		}
-	}
-	var placed []raft.ControlAt
-	for _, r := range controls {
-		placed = append(placed, raft.ControlAt{Offset: at, Record: r})
-	}
-	return placed, nil
+	c.file, c.name = share(f), name
+	return c, nil
 }

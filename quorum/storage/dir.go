@@ -10,15 +10,20 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
 // Dir is an open directory of a member.
 type Dir struct {
 	Log *Log
+
+	checkpoints checkpoints
+	compacting  atomic.Bool
 
 	fs       vfs.FS
 	path     string
@@ -143,10 +148,13 @@ func (d *Dir) load() error {
 			return err
 		}
 	}
-	cps := listCheckpoints(names)
-	controls, err := cps.load(d.fs, logDir)
+	base, bad, err := d.checkpoints.load(d.fs, logDir, names)
 	if err != nil {
 		return err
+	}
+	var controls []raft.ControlAt
+	if base != nil {
+		controls = base.placed()
 	}
 	firstRun, err := d.readState(names)
 	if err != nil {
@@ -162,11 +170,48 @@ func (d *Dir) load() error {
 		return err
 	}
 	d.Log = &Log{fs: d.fs, dir: logDir, o: d.o}
-	r := recoverer{log: d.Log, recovery: &d.recovery, checkpoints: cps, controls: controls}
+	r := recoverer{log: d.Log, recovery: &d.recovery, controls: controls}
+	if base != nil && base.ID.Offset > 0 {
+		r.snapshot = base
+	}
 	if err := r.run(names); err != nil {
 		return err
 	}
+	if err := d.dropCheckpoints(bad); err != nil {
+		return err
+	}
 	d.logState = r.state()
+	if infos := d.Checkpoints(); len(infos) > 0 {
+		d.logState.Earliest, d.logState.Snapshot = &infos[0].ID, &infos[len(infos)-1].ID
+	}
+	if d.o.OnBatch == nil {
+		return nil
+	}
+	return d.Walk(0, d.Log.End(), func(b record.Batch) error {
+		d.o.OnBatch(b)
+		return nil
+	})
+}
+
+// dropCheckpoints removes the damaged checkpoints, now that the log is found to do without them, and those that it does not
+// reach down to.
+func (d *Dir) dropCheckpoints(bad []string) error {
+	for _, c := range d.checkpoints.below(d.Log.Start()) {
+		c.file.release()
+		bad = append(bad, c.name)
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	for _, name := range bad {
+		if err := d.fs.Remove(name); err != nil {
+			return err
+		}
+		d.recovery.Removed = append(d.recovery.Removed, name)
+	}
+	if err := d.fs.SyncDir(d.Log.dir); err != nil {
+		return &vfs.SyncError{Path: d.Log.dir, Err: err}
+	}
 	return nil
 }
 
@@ -310,6 +355,7 @@ func (d *Dir) Free() (Space, error) {
 // Close ends cleanly: what was appended is flushed, the file committed is written, the lock given up.
 func (d *Dir) Close() error {
 	err := d.Log.close(true)
+	d.checkpoints.close()
 	return errors.Join(err, d.lock.Close())
 }
 
@@ -318,5 +364,6 @@ func (d *Dir) Abandon() {
 	if d.Log != nil {
 		_ = d.Log.close(false)
 	}
+	d.checkpoints.close()
 	_ = d.lock.Close()
 }

@@ -33,7 +33,7 @@ type Log struct {
 	epochs     []raft.OffsetAndEpoch
 	flushed    int64 // all before this offset is on disk
 	unsynced   int64 // bytes appended after it
-	dirty      int   // index of the first segment that may hold unsynced bytes
+	dirty      int64 // base of the first segment that may hold unsynced bytes
 	newFile    bool  // a segment was made whose directory entry is not synced
 	generation int   // counts truncations
 	failed     error // the first fatal fault: nothing works after it
@@ -91,6 +91,19 @@ func (l *Log) Segments() int {
 
 // keepBuffer is how large a write's buffer may be to be kept for the next.
 const keepBuffer = 1 << 20
+
+// sizeFrom is the length of the segments that reach beyond offset, and of the last.
+func (l *Log) sizeFrom(offset int64) int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var n int64
+	for _, s := range l.segments {
+		if s.next > offset || s == l.active() {
+			n += s.size
+		}
+	}
+	return n
+}
 
 func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
 
@@ -257,7 +270,7 @@ func (l *Log) create(base int64) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &segment{base: base, next: base, name: name, file: f, maxTimestamp: -1}, nil
+	return &segment{base: base, next: base, name: name, file: share(f), maxTimestamp: -1}, nil
 }
 
 // Flush makes everything durable that was appended before it began, and returns the offset up to which that is. It may
@@ -281,8 +294,14 @@ func (l *Log) flush() (end int64, err error) {
 		defer l.mu.Unlock()
 		return end, nil
 	}
-	dirty := slices.Clone(l.segments[l.dirty:])
-	bytes, newFile, generation, last := l.unsynced, l.newFile, l.generation, len(l.segments)-1
+	var dirty []*segment
+	for _, s := range l.segments {
+		if s.base >= l.dirty {
+			defer s.file.hold().release() // cleaning may take it out meanwhile
+			dirty = append(dirty, s)
+		}
+	}
+	bytes, newFile, generation, last := l.unsynced, l.newFile, l.generation, l.active().base
 	l.newFile = false
 	l.mu.Unlock()
 
@@ -339,13 +358,15 @@ func (l *Log) Truncate(offset int64) error {
 		keep--
 	}
 	s := l.segments[keep]
-	position, err := boundary(s.view(), offset)
+	v := s.view()
+	position, err := boundary(v, offset)
+	v.file.release()
 	if err != nil {
 		return l.fail(err)
 	}
 	// Readers first: they must not be sent to what is about to go.
 	l.mu.Lock()
-	gone, kept := l.segments[keep+1:], l.segments[min(l.dirty, keep):keep]
+	gone, kept := l.segments[keep+1:], l.segments[:keep]
 	l.segments = slices.Clip(l.segments[:keep+1])
 	s.shrink(position, offset)
 	l.flushed = min(l.flushed, offset)
@@ -355,6 +376,9 @@ func (l *Log) Truncate(offset int64) error {
 		return l.fail(err)
 	}
 	for _, s := range kept { // what stays may not be synced yet either
+		if s.base < l.dirty {
+			continue
+		}
 		if err := s.file.Sync(); err != nil {
 			return l.fail(&vfs.SyncError{Path: s.name, Err: err})
 		}
@@ -366,26 +390,35 @@ func (l *Log) Truncate(offset int64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.flushed, l.unsynced, l.dirty, l.newFile = offset, 0, keep, false
+	l.flushed, l.unsynced, l.dirty, l.newFile = offset, 0, s.base, false
 	return nil
 }
 
 // cut removes segments, last first, and shortens the one that stays. Each step is synced before the next: after a crash
 // the log is a prefix of what it was, never one with a hole, and no stale bytes lie behind new ones.
 func (l *Log) cut(s *segment, gone []*segment) error {
-	for _, g := range slices.Backward(gone) {
-		if err := errors.Join(g.file.Close(), l.fs.Remove(g.name)); err != nil {
-			return fault(DiskIOError, "remove segment: %v", err)
-		}
-		if err := l.fs.SyncDir(l.dir); err != nil {
-			return &vfs.SyncError{Path: l.dir, Err: err}
-		}
+	if err := l.remove(gone); err != nil {
+		return err
 	}
 	if err := s.file.Truncate(s.size); err != nil {
 		return fault(DiskIOError, "cut %s to %d: %v", s.name, s.size, err)
 	}
 	if err := s.file.Sync(); err != nil {
 		return &vfs.SyncError{Path: s.name, Err: err}
+	}
+	return nil
+}
+
+// remove removes segments, last first, each removal durable before the next.
+func (l *Log) remove(gone []*segment) error {
+	for _, g := range slices.Backward(gone) {
+		g.file.release()
+		if err := l.fs.Remove(g.name); err != nil {
+			return fault(DiskIOError, "remove segment: %v", err)
+		}
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return &vfs.SyncError{Path: l.dir, Err: err}
+		}
 	}
 	return nil
 }
@@ -423,7 +456,7 @@ func (l *Log) close(clean bool) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	for _, s := range l.segments {
-		_ = s.file.Close() // synced, or not to be
+		s.file.release()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,14 +37,18 @@ func (l *Log) Read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	upTo = min(upTo, end)
-	if offset >= upTo {
+	defer v.file.release()
+	return v.read(buf, offset, maxBytes, min(upTo, end))
+}
+
+func (v view) read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error) {
+	if offset >= min(upTo, v.next) {
 		return buf[:0], nil
 	}
-	// The first batch begins at most an index interval (and a batch) after position: read some more for it.
+	// The first batch begins at most a step (and a batch) after position: read some more for it.
 	maxBytes = min(maxBytes, record.MaxSize)
 	position := v.position(offset)
-	size := min(int64(max(maxBytes, record.HeaderSize))+indexInterval, v.size-position)
+	size := min(int64(max(maxBytes, record.HeaderSize))+min(v.step, readAhead), v.size-position)
 	for {
 		data, err := readAt(v, buf, position, int(size))
 		if err != nil {
@@ -61,8 +65,14 @@ func (l *Log) Read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, 
 		if position+size > v.size {
 			return nil, fault(LogCorrupt, "%s at position %d: batch of %d bytes reaches beyond the segment's end %d", v.name, position, need, v.size)
 		}
+		if v.step > readAhead { // it may be far yet
+			size = min(max(size, readAhead), v.size-position)
+		}
 	}
 }
+
+// readAhead is how many bytes are read at once to look for a batch.
+const readAhead = 256 << 10
 
 // window finds what a Read may return in data, which begins with a batch: from the batch that holds offset to the last
 // that fits. If not even that batch is whole in data, need is its size and from is where it begins. Before its header is
@@ -134,70 +144,49 @@ func (l *Log) Walk(from, upTo int64, fn func(record.Batch) error) error {
 		if err != nil {
 			return err
 		}
-		if upTo = min(upTo, end); from >= upTo {
-			return nil
-		}
-		sc := scanner{file: v.file, size: v.size, position: v.position(from)}
-		for from < upTo && from < v.next {
-			at := sc.position
-			b, err := sc.next()
-			switch {
-			case errors.Is(err, record.ErrShort), errors.Is(err, record.ErrCorrupt), errors.Is(err, io.EOF):
-				return fault(LogCorrupt, "%s at position %d: %v", v.name, at, err)
-			case err != nil:
-				return ioFault(err)
-			case b.NextOffset() <= from:
-				continue
-			case b.NextOffset() > upTo:
-				return nil
-			}
-			if err := fn(b); err != nil {
-				return err
-			}
-			from = b.NextOffset()
+		upTo = min(upTo, end)
+		from, err = v.walk(from, upTo, fn)
+		v.file.release()
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// errFound ends a walk.
-var errFound = errors.New("found")
-
-// OffsetForTimestamp answers ListOffsets by time: the first record below upTo whose timestamp is at or after the given
-// one (milliseconds since 1970). It is false if there is none.
-func (l *Log) OffsetForTimestamp(timestamp, upTo int64) (Position, bool, error) {
-	from := l.firstAfter(timestamp)
-	var p Position
-	err := l.Walk(from, upTo, func(b record.Batch) error {
-		if b.MaxTimestamp < timestamp {
-			return nil
+// walk is Walk over one file, and returns where to go on. That is upTo if a batch reaches beyond it.
+func (v view) walk(from, upTo int64, fn func(record.Batch) error) (int64, error) {
+	sc := scanner{file: v.file, size: v.size, position: v.position(from)}
+	for from < min(upTo, v.next) {
+		at := sc.position
+		b, err := sc.next()
+		switch {
+		case errors.Is(err, record.ErrShort), errors.Is(err, record.ErrCorrupt), errors.Is(err, io.EOF):
+			return from, fault(LogCorrupt, "%s at position %d: %v", v.name, at, err)
+		case err != nil:
+			return from, ioFault(err)
+		case b.NextOffset() <= from:
+			continue
+		case b.NextOffset() > upTo:
+			return upTo, nil
 		}
-		for r, err := range b.Records() {
-			if err != nil {
-				return fault(LogCorrupt, "batch at offset %d: %v", b.BaseOffset, err)
-			}
-			if r.Timestamp >= timestamp {
-				p = Position{Offset: r.Offset, Timestamp: r.Timestamp, Epoch: b.Epoch}
-				return errFound
-			}
+		if err := fn(b); err != nil {
+			return from, err
 		}
-		return nil
-	})
-	if errors.Is(err, errFound) {
-		return p, true, nil
+		from = b.NextOffset()
 	}
-	return Position{}, false, err
+	return from, nil
 }
 
-// MaxTimestamp answers ListOffsets for the latest time: the first record below upTo that has the largest timestamp.
+// OffsetForTimestamp is Dir.OffsetForTimestamp over the log alone.
+func (l *Log) OffsetForTimestamp(timestamp, upTo int64) (Position, bool, error) {
+	return firstAt(l.Walk, l.firstAfter(timestamp), timestamp, upTo)
+}
+
+// MaxTimestamp is Dir.MaxTimestamp over the log alone.
 func (l *Log) MaxTimestamp(upTo int64) (Position, bool, error) {
-	largest := int64(math.MinInt64)
-	if err := l.Walk(l.Start(), upTo, func(b record.Batch) error {
-		if b.Count > 0 {
-			largest = max(largest, b.MaxTimestamp)
-		}
-		return nil
-	}); err != nil || largest == math.MinInt64 {
+	largest, err := maxTimestamp(l.Walk, l.Start(), upTo)
+	if err != nil || largest == math.MinInt64 {
 		return Position{}, false, err
 	}
 	return l.OffsetForTimestamp(largest, upTo)
@@ -211,11 +200,7 @@ func (l *Log) firstAfter(timestamp int64) int64 {
 		if s.maxTimestamp < timestamp {
 			continue
 		}
-		n := sort.Search(len(s.index), func(i int) bool { return s.index[i].maxBefore >= timestamp })
-		if n == 0 {
-			return s.base
-		}
-		return s.index[n-1].offset
+		return after(s.index, s.base, timestamp)
 	}
 	return l.active().next
 }

@@ -15,10 +15,10 @@ import (
 
 // recoverer reads a log from its first byte to its last and decides what its end is.
 type recoverer struct {
-	log         *Log
-	recovery    *Recovery
-	checkpoints checkpoints
-	controls    []raft.ControlAt // from the checkpoint; those of the log are added
+	log      *Log
+	recovery *Recovery
+	snapshot *checkpoint      // the newest that is whole, or nil
+	controls []raft.ControlAt // from the checkpoint; those of the log are added
 
 	safe   raft.OffsetAndEpoch // content of the file committed
 	epochs []raft.OffsetAndEpoch
@@ -44,10 +44,11 @@ func (r *recoverer) run(names []string) error {
 			continue
 		}
 		s := &segment{base: base, next: base, name: path.Join(l.dir, name), maxTimestamp: -1}
-		var err error
-		if s.file, err = l.fs.OpenReadWrite(s.name); err != nil {
+		f, err := l.fs.OpenReadWrite(s.name)
+		if err != nil {
 			return err
 		}
+		s.file = share(f)
 		l.segments = append(l.segments, s)
 	}
 	bad, err := r.scan()
@@ -139,7 +140,7 @@ func (r *recoverer) take(s *segment, at int64, b record.Batch) error {
 		if _, ok := c.(raft.LeaderChange); ok {
 			continue
 		}
-		if n := len(r.checkpoints.ids); n > 0 && b.BaseOffset < r.checkpoints.ids[n-1].Offset {
+		if r.snapshot != nil && b.BaseOffset < r.snapshot.ID.Offset {
 			continue // the snapshot's word counts up to its offset
 		}
 		r.controls = append(r.controls, raft.ControlAt{Offset: b.BaseOffset + int64(i), Record: c})
@@ -149,9 +150,6 @@ func (r *recoverer) take(s *segment, at int64, b record.Batch) error {
 	r.next = b.NextOffset()
 	r.recovery.Batches++
 	r.recovery.Bytes += int64(b.Size)
-	if r.log.o.OnBatch != nil {
-		r.log.o.OnBatch(b)
-	}
 	return nil
 }
 
@@ -159,9 +157,8 @@ func (r *recoverer) take(s *segment, at int64, b record.Batch) error {
 func (r *recoverer) judge(bad *damage) error {
 	l := r.log
 	end := r.next
-	ids := r.checkpoints.ids
-	if len(ids) > 0 && r.snapshotAhead() {
-		end = ids[len(ids)-1].Offset
+	if r.snapshotAhead() {
+		end = r.snapshot.ID.Offset
 	}
 	if bad == nil {
 		if end < r.safe.Offset {
@@ -196,13 +193,14 @@ func (r *recoverer) judgeStart() error {
 			return fault(LogCorrupt, "%s holds epoch %d before offset %d, where epoch %d was committed", l.dir, e, r.safe.Offset, r.safe.Epoch)
 		}
 	}
-	ids := r.checkpoints.ids
-	if len(l.segments) > 0 && l.segments[0].base > 0 && (len(ids) == 0 || ids[len(ids)-1].Offset < l.segments[0].base) {
-		newest := "there is none"
-		if len(ids) > 0 {
-			newest = fmt.Sprintf("the newest ends at %d", ids[len(ids)-1].Offset)
-		}
-		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but %s", l.dir, l.segments[0].base, newest)
+	if len(l.segments) == 0 || l.segments[0].base == 0 {
+		return nil
+	}
+	switch base := l.segments[0].base; {
+	case r.snapshot == nil:
+		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but there is none", l.dir, base)
+	case r.snapshot.ID.Offset < base:
+		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but the newest ends at %d", l.dir, base, r.snapshot.ID.Offset)
 	}
 	return nil
 }
@@ -231,15 +229,17 @@ func (r *recoverer) cut(bad damage) error {
 
 // snapshotAhead reports a crash between the arrival of a snapshot and the removal of the log it replaces (KIP-630).
 func (r *recoverer) snapshotAhead() bool {
-	ids := r.checkpoints.ids
-	if len(ids) == 0 {
+	if r.snapshot == nil {
 		return false
+	}
+	if s := r.log.segments; len(s) > 0 && s[0].base == r.next && r.next == r.snapshot.ID.Offset {
+		return false // the log was replaced, and nothing has come since
 	}
 	var last raft.Epoch
 	if n := len(r.epochs); n > 0 {
 		last = r.epochs[n-1].Epoch
 	}
-	return ids[len(ids)-1].Compare(raft.OffsetAndEpoch{Offset: r.next, Epoch: last}) > 0
+	return r.snapshot.ID.Compare(raft.OffsetAndEpoch{Offset: r.next, Epoch: last}) > 0
 }
 
 // begin makes the first segment of an empty log: at 0, or where a snapshot ends that is ahead of the log.
@@ -248,15 +248,10 @@ func (r *recoverer) begin() error {
 	if r.snapshotAhead() {
 		gone := l.segments
 		l.segments = nil
-		for _, s := range slices.Backward(gone) {
-			if err := errors.Join(s.file.Close(), l.fs.Remove(s.name)); err != nil {
-				return err
-			}
-			if err := l.fs.SyncDir(l.dir); err != nil {
-				return &vfs.SyncError{Path: l.dir, Err: err}
-			}
+		if err := l.remove(gone); err != nil {
+			return err
 		}
-		r.next, r.epochs = r.checkpoints.ids[len(r.checkpoints.ids)-1].Offset, nil
+		r.next, r.epochs, r.controls = r.snapshot.ID.Offset, nil, r.snapshot.placed()
 	}
 	if len(l.segments) > 0 {
 		return nil
@@ -279,7 +274,7 @@ func (r *recoverer) settle() error {
 	l := r.log
 	l.flushed, l.epochs = r.next, r.epochs
 	l.committed.mark, l.committed.wrote = r.safe.Offset, r.safe.Offset
-	l.dirty = len(l.segments) - 1
+	l.dirty = l.active().base
 	r.recovery.Segments = len(l.segments)
 	if r.safe.Offset == r.next {
 		return nil
@@ -324,13 +319,9 @@ func (r *recoverer) writeEpochs() error {
 	return r.log.writeEpochs()
 }
 
-// state is the result in the core's words.
+// state is the result in the core's words, without the checkpoints.
 func (r *recoverer) state() raft.LogState {
-	s := raft.LogState{Start: r.log.segments[0].base, End: r.next, Epochs: slices.Clone(r.epochs), Control: r.controls}
-	if ids := r.checkpoints.ids; len(ids) > 0 {
-		s.Snapshot, s.Earliest = &ids[len(ids)-1], &ids[0]
-	}
-	return s
+	return raft.LogState{Start: r.log.segments[0].base, End: r.next, Epochs: slices.Clone(r.epochs), Control: r.controls}
 }
 
 func latestVersion(controls []raft.ControlAt) int16 {

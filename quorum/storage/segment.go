@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -21,7 +22,7 @@ const indexInterval = 4096
 type segment struct {
 	base int64 // offset of its first record; its name
 	name string
-	file vfs.File
+	file *shared // nil for a moment in Reset: guarded by Log.mu
 
 	// guarded by Log.mu
 	size         int64
@@ -69,25 +70,57 @@ func (s *segment) shrink(size, next int64) {
 	s.size, s.next = size, next
 }
 
-// view is a segment as a reader saw it in one moment.
-type view struct {
-	file       vfs.File
-	name       string
-	size, next int64
-	index      []indexEntry
+// shared is an open file that may be removed while others read it: the last one to let go closes it.
+type shared struct {
+	vfs.File
+	users atomic.Int32
 }
 
-func (s *segment) view() view {
-	return view{file: s.file, name: s.name, size: s.size, next: s.next, index: s.index}
+func share(f vfs.File) *shared {
+	s := &shared{File: f}
+	s.users.Store(1)
+	return s
 }
 
-// position returns where to start looking for the batch that holds offset: at most indexInterval and a batch before it.
-func (v view) position(offset int64) int64 {
-	n := sort.Search(len(v.index), func(i int) bool { return v.index[i].offset > offset })
-	if n == 0 {
-		return 0
+// hold makes the caller another user; somebody must be one already.
+func (s *shared) hold() *shared {
+	if s != nil {
+		s.users.Add(1)
 	}
-	return v.index[n-1].position
+	return s
+}
+
+func (s *shared) release() {
+	if s != nil && s.users.Add(-1) == 0 {
+		_ = s.Close() // what was written to it is synced, or not to be
+	}
+}
+
+// view is a file of batches as a reader saw it in one moment: a segment, or the data of a checkpoint.
+type view struct {
+	file       *shared
+	name       string
+	from, size int64 // positions where its batches begin and end
+	next       int64
+	index      []indexEntry
+	step       int64 // bytes that an index entry stands for
+}
+
+// view is for a reader, who lets go of the file when done. The caller holds Log.mu.
+func (s *segment) view() view {
+	return view{file: s.file.hold(), name: s.name, size: s.size, next: s.next, index: s.index, step: indexInterval}
+}
+
+// position returns where to start looking for the batch that holds offset: at most a step and a batch before it.
+func (v view) position(offset int64) int64 { return position(v.index, v.from, offset) }
+
+// position searches an index by offset; from is the position before its first entry.
+func position(index []indexEntry, from, offset int64) int64 {
+	n := sort.Search(len(index), func(i int) bool { return index[i].offset > offset })
+	if n == 0 {
+		return from
+	}
+	return index[n-1].position
 }
 
 // scanner reads the batches of a file one after another, CRC checked.

@@ -1,0 +1,134 @@
+package storage
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// CleanOptions are the limits of retention. The newest checkpoint always stays, and the log behind the oldest that stays.
+type CleanOptions struct {
+	Now           raft.Instant  // the clock of appends
+	HighWatermark int64         // the log's start is never raised above it
+	MaxBytes      int64         // metadata.max.retention.bytes: of log and checkpoints together; 0: no limit
+	MaxAge        time.Duration // metadata.max.retention.ms: of a checkpoint since this process first saw it; 0: no limit
+}
+
+// Cleaning is what BeginClean took out and Run removes.
+type Cleaning struct {
+	d           *Dir
+	checkpoints []*checkpoint
+	segments    []*segment
+}
+
+// BeginClean takes checkpoints and segments that nobody needs out of the list, oldest first; whoever reads them just now may
+// finish. What a FetchSnapshot has read since the last call stays, and the log behind it, so that a slow follower gets
+// somewhere. The owner calls it; it touches no disk. Nil: there is nothing to clean.
+func (d *Dir) BeginClean(o CleanOptions) *Cleaning {
+	c := &Cleaning{d: d}
+	var floor int64
+	c.checkpoints, floor = d.checkpoints.expire(o, d.Log.sizeFrom)
+	c.segments = d.Log.raiseStart(floor)
+	if len(c.checkpoints)+len(c.segments) == 0 {
+		return nil
+	}
+	return c
+}
+
+// expire takes out what retention lets go, and says down to which offset the log must stay. sizeFrom tells how many bytes
+// of log that would be.
+func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) (gone []*checkpoint, floor int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bytes := int64(0)
+	asked := map[*checkpoint]bool{}
+	for _, p := range c.list {
+		if bytes += p.Size; !p.aged {
+			p.seen, p.aged = o.Now, true
+		}
+		asked[p], p.asked = p.asked, false
+	}
+	due := func(p *checkpoint) bool {
+		return o.MaxBytes > 0 && bytes+sizeFrom(floor) > o.MaxBytes || o.MaxAge > 0 && time.Duration(o.Now-p.seen) > o.MaxAge
+	}
+	// What lies before a checkpoint is the log there and the checkpoints that are older.
+	kept := slices.Clone(c.list)
+	for len(kept) > 0 && kept[0].ID.Offset <= o.HighWatermark && due(kept[0]) {
+		floor = kept[0].ID.Offset
+		if len(kept) == 1 || asked[kept[0]] || kept[1].ID.Offset > o.HighWatermark || !due(kept[0]) {
+			break
+		}
+		gone, bytes, kept = append(gone, kept[0]), bytes-kept[0].Size, kept[1:]
+	}
+	// One that is held up holds up none that is younger, or they would pile up behind a download that takes days.
+	if len(kept) > 2 && asked[kept[0]] {
+		kept = slices.DeleteFunc(kept, func(p *checkpoint) bool {
+			old := p != kept[0] && p != c.list[len(c.list)-1] && !asked[p] && due(p)
+			if old {
+				gone, bytes = append(gone, p), bytes-p.Size
+			}
+			return old
+		})
+	}
+	c.list = kept
+	return gone, floor
+}
+
+// raiseStart takes out the segments that end at or below offset. The last always stays.
+func (l *Log) raiseStart(offset int64) []*segment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < len(l.segments)-1 && l.segments[n].next <= offset {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	gone := l.segments[:n]
+	l.segments = slices.Clone(l.segments[n:])
+	// The epochs before the new start melt into one.
+	start := l.segments[0].base
+	first := 0
+	for first < len(l.epochs)-1 && l.epochs[first+1].Offset <= start {
+		first++
+	}
+	if len(l.epochs) > 0 {
+		l.epochs, l.epochsStale = slices.Clone(l.epochs[first:]), true
+		l.epochs[0].Offset = max(l.epochs[0].Offset, start)
+	}
+	return gone
+}
+
+// Run removes the files. It may run on another goroutine, beside everything else but Close. A crash in between is harmless:
+// oldest go first, and each segment's removal is durable before the next, so the log never has a hole and never starts above the oldest
+// checkpoint.
+func (c *Cleaning) Run() error {
+	l := c.d.Log
+	if err := l.failure(); err != nil {
+		return err
+	}
+	for _, p := range c.checkpoints {
+		p.file.release()
+		if err := l.fs.Remove(p.name); err != nil {
+			return l.fail(err)
+		}
+	}
+	if len(c.checkpoints) > 0 {
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return l.fail(&vfs.SyncError{Path: l.dir, Err: err})
+		}
+	}
+	for _, s := range c.segments {
+		s.file.release()
+		if err := l.fs.Remove(s.name); err != nil {
+			return l.fail(err)
+		}
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return l.fail(&vfs.SyncError{Path: l.dir, Err: err})
+		}
+	}
+	return nil
+}
