@@ -118,8 +118,11 @@ func (p *partial) discard() {
 	_ = p.d.fs.Remove(p.name)
 }
 
-// Download is a checkpoint that arrives in pieces. It has one owner, who ends it by Finish or Discard.
-type Download struct{ p *partial }
+// Download is a checkpoint that arrives in pieces. It has one owner, who ends it by Install or Discard.
+type Download struct {
+	p       *partial
+	checked *checkpoint // by Verify
+}
 
 // BeginDownload makes an empty partial file. One that a crash leaves behind is removed by Open.
 func (d *Dir) BeginDownload(id raft.OffsetAndEpoch) (*Download, error) {
@@ -130,7 +133,7 @@ func (d *Dir) BeginDownload(id raft.OffsetAndEpoch) (*Download, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Download{p}, nil
+	return &Download{p: p}, nil
 }
 
 // Size is how many bytes have come: the position to ask for next.
@@ -139,38 +142,43 @@ func (w *Download) Size() int64 { return w.p.size }
 // Append adds the next bytes. On ErrDiskFull Size tells how many are there, and it may be tried again.
 func (w *Download) Append(data []byte) error { return w.p.write(data) }
 
-// Finish checks the whole file, makes it durable and lists it among the checkpoints. It returns its KRaftVersion and Voters,
-// placed at the last offset that the checkpoint covers. onBatch, if not nil, hears of its data batches, empty ones too, in
-// order; what it heard counts only if Finish succeeds. It may run on another goroutine, beside everything else but Close.
+// Verify checks the whole file and syncs it. It returns its KRaftVersion and Voters, placed at the last offset that the
+// checkpoint covers. onBatch, if not nil, hears of its data batches, empty ones too, in order; what it heard counts only if
+// Verify succeeds. It may run on another goroutine, beside everything else but Close and the owner's other calls on this
+// Download.
 //
-// Bytes that are no such checkpoint are record.ErrCorrupt, record.ErrShort or record.ErrUnknown; the partial file is gone then.
-func (w *Download) Finish(onBatch func(record.Batch)) ([]raft.ControlAt, error) {
+// Bytes that are no such checkpoint are record.ErrCorrupt, record.ErrShort or record.ErrUnknown.
+func (w *Download) Verify(onBatch func(record.Batch)) ([]raft.ControlAt, error) {
 	i := inspect(w.p.id)
 	i.heard = onBatch
 	if err := i.all(w.p.file); err != nil {
-		w.p.discard()
 		if !damaged(err) && !errors.Is(err, record.ErrUnknown) {
 			err = w.p.d.Log.fail(err)
 		}
 		return nil, fmt.Errorf("checkpoint %s as it came: %w", checkpointName(w.p.id), err)
 	}
-	if err := w.p.finish(&i.checkpoint); err != nil {
-		return nil, err
+	if err := w.p.file.Sync(); err != nil {
+		return nil, w.p.d.Log.fail(&vfs.SyncError{Path: w.p.name, Err: err})
 	}
+	w.checked = &i.checkpoint
 	return i.placed(), nil
 }
 
-// Discard removes the partial file. After Finish it does nothing.
+// Discard removes the partial file. After Install it does nothing.
 func (w *Download) Discard() { w.p.discard() }
 
-// Reset replaces the whole log by a checkpoint that is there: the log starts and ends at its offset, nothing is known of
-// epochs, and what is committed is at least that. Older checkpoints are removed. A crash in between is mended by Open, which
-// finds a checkpoint ahead of the log. The owner calls it.
-func (d *Dir) Reset(id raft.OffsetAndEpoch) error {
-	infos := d.Checkpoints()
-	if n := len(infos); n == 0 || infos[n-1].ID != id {
-		return fmt.Errorf("reset the log to %s, which is not the newest: %w", checkpointName(id), ErrNoCheckpoint)
+// Install lists a verified download among the checkpoints, durably. If it replaces the log, that is cut whole: it starts and
+// ends at the checkpoint's offset, nothing is known of epochs, what is committed is at least that, and older checkpoints
+// are removed. A crash in between is mended by Open, which finds a log that the checkpoint cannot have been made of. The
+// owner calls it; a Flush that is under way is waited for.
+func (d *Dir) Install(w *Download, replaces bool) error {
+	if w.checked == nil {
+		panic("a checkpoint was installed unverified")
 	}
+	if err := w.p.finish(w.checked); err != nil || !replaces {
+		return err
+	}
+	id := w.p.id
 	if err := d.Log.startAt(id.Offset); err != nil {
 		return d.Log.fail(err)
 	}

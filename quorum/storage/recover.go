@@ -227,19 +227,19 @@ func (r *recoverer) cut(bad damage) error {
 	return l.cut(s, gone)
 }
 
-// snapshotAhead reports a crash between the arrival of a snapshot and the removal of the log it replaces (KIP-630).
+// snapshotAhead reports a crash between the arrival of a snapshot and the removal of the log it replaces (KIP-630): the log
+// ends before the snapshot does, or has another record there. The order of votes would not do: a tail that was never
+// committed may be of a later epoch than the snapshot, and what is left of it would lie before a snapshot that covers it.
 func (r *recoverer) snapshotAhead() bool {
-	if r.snapshot == nil {
+	switch s := r.log.segments; {
+	case r.snapshot == nil:
 		return false
+	case len(s) == 0 || r.snapshot.ID.Offset > r.next:
+		return true
+	case r.snapshot.ID.Offset <= s[0].base:
+		return false // it was replaced, or the snapshot is missing that it builds on
 	}
-	if s := r.log.segments; len(s) > 0 && s[0].base == r.next && r.next == r.snapshot.ID.Offset {
-		return false // the log was replaced, and nothing has come since
-	}
-	var last raft.Epoch
-	if n := len(r.epochs); n > 0 {
-		last = r.epochs[n-1].Epoch
-	}
-	return r.snapshot.ID.Compare(raft.OffsetAndEpoch{Offset: r.next, Epoch: last}) > 0
+	return epochBefore(r.epochs, r.snapshot.ID.Offset) != r.snapshot.ID.Epoch
 }
 
 // begin makes the first segment of an empty log: at 0, or where a snapshot ends that is ahead of the log.

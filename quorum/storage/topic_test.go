@@ -276,18 +276,21 @@ func (h *history) catchUp() {
 		}
 	}
 	var heard []record.Header
-	controls, err := w.Finish(func(b record.Batch) { heard = append(heard, b.Header) })
+	controls, err := w.Verify(func(b record.Batch) { heard = append(heard, b.Header) })
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	if h.rng.IntN(3) == 0 { // it dies before the log is replaced
+		if err := follower.Install(w, false); err != nil {
+			h.t.Fatal(err)
+		}
 		follower.Abandon()
 		o := h.o
 		heard = nil
 		o.OnBatch = func(b record.Batch) { heard = append(heard, b.Header) }
 		follower = open(h.t, disk, o)
 		controls = follower.LogState().Control
-	} else if err := follower.Reset(id); err != nil {
+	} else if err := follower.Install(w, true); err != nil {
 		h.t.Fatal(err)
 	}
 	if start, end := follower.Log.Start(), follower.Log.End(); start != id.Offset || end != id.Offset || follower.Log.FlushedEnd() != end || follower.Log.Committed() > end {
