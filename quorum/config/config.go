@@ -64,13 +64,20 @@ type Config struct {
 	SegmentBytes int64         // metadata.log.segment.bytes
 	SegmentAge   time.Duration // metadata.log.segment.ms
 	ReserveBytes int64         // log.reserve.bytes
-	LockTimeout  time.Duration // lock.timeout.ms
+
+	SnapshotBytes    int64         // metadata.log.max.record.bytes.between.snapshots
+	SnapshotInterval time.Duration // metadata.log.max.snapshot.interval.ms; 0: never for that
+	RetentionBytes   int64         // metadata.max.retention.bytes; 0: no limit
+	Retention        time.Duration // metadata.max.retention.ms; 0: no limit
+
+	LockTimeout time.Duration // lock.timeout.ms
 
 	// Raft.
 	ElectionTimeout    time.Duration // controller.quorum.election.timeout.ms
 	ElectionBackoffMax time.Duration // controller.quorum.election.backoff.max.ms
 	FetchTimeout       time.Duration // controller.quorum.fetch.timeout.ms
 	FetchMaxBytes      int           // controller.quorum.fetch.max.bytes
+	SnapshotMaxBytes   int           // controller.quorum.fetch.snapshot.max.bytes
 	FetchMaxWait       time.Duration // controller.quorum.fetch.max.wait.ms
 	RequestTimeout     time.Duration // controller.quorum.request.timeout.ms
 	RetryBackoff       time.Duration // controller.quorum.retry.backoff.ms
