@@ -25,6 +25,13 @@ func newLogHistory(l LogState) (logHistory, error) {
 	if h.earliest == nil {
 		h.earliest = h.latest
 	}
+	if h.start > 0 {
+		// The files of a log may begin somewhat earlier, but what epoch ended there only the snapshot tells.
+		h.start = max(h.start, h.earliest.Offset)
+	}
+	if h.latest != nil && h.latest.Offset > h.end {
+		return h, fmt.Errorf("log: ends at %d, before the snapshot of offset %d", l.End, h.latest.Offset)
+	}
 	for i, e := range h.epochs {
 		if e.Offset > h.end || i > 0 && (e.Epoch <= h.epochs[i-1].Epoch || e.Offset <= h.epochs[i-1].Offset) {
 			return h, fmt.Errorf("log: epoch %d at offset %d is out of order or beyond the end %d", e.Epoch, e.Offset, h.end)

@@ -15,7 +15,7 @@ type (
 	// Tick tells that Deadline has come. Harmless at any other time.
 	Tick struct{}
 
-	// Core is an event of the raft core that comes without record bytes: Inbound, Outcome (but not of a Fetch that
+	// Core is an event of the raft core that comes without bytes: Inbound, Outcome (but not of a Fetch or FetchSnapshot that
 	// succeeded), ConnectionLost, Handoff, UpgradeKRaft, Shutdown, Reserve.
 	Core struct{ Event raft.Event }
 
@@ -68,6 +68,19 @@ type (
 		Flush *Flush
 		Err   error
 	}
+
+	// FetchedSnapshot is the answer to a FetchSnapshot of ours, with the bytes that came.
+	FetchedSnapshot struct {
+		Correlation raft.Correlation
+		Response    raft.FetchSnapshotResponse
+		Data        []byte
+	}
+
+	// Done reports that a Job has run, and what became of it.
+	Done struct {
+		Job *Job
+		Err error
+	}
 )
 
 // The timestamps with a meaning of their own in ListOffsets.
@@ -86,3 +99,6 @@ func (Read) event()         {}
 func (ListOffsets) event()  {}
 func (EpochEnd) event()     {}
 func (Flushed) event()      {}
+
+func (FetchedSnapshot) event() {}
+func (Done) event()            {}

@@ -7,6 +7,7 @@ type Output struct {
 	Answers []Answer
 	Sends   []raft.Send
 	Flush   *Flush // run it beside everything else, then report Flushed
+	Jobs    []*Job // run each beside everything else, then report Done
 	// WriteCommitted asks for a call of Dir().Log.WriteCommitted, beside everything else. What goes wrong with it shows in
 	// the next Step.
 	WriteCommitted bool
@@ -16,8 +17,8 @@ type Output struct {
 	Fatal *raft.Fatal
 }
 
-// Answer completes a request. Result is one of the result types below, a raft.Response other than a FetchResponse, or
-// raft.HandoffAccepted, or raft.UpgradeResult.
+// Answer completes a request. Result is one of the result types below, raft.HandoffAccepted, raft.UpgradeResult, or a
+// raft.Response other than those to Fetch and FetchSnapshot.
 type Answer struct {
 	ID     raft.RequestID
 	Result any
@@ -28,6 +29,13 @@ type (
 	FetchResult struct {
 		raft.FetchResponse
 		Records []byte // never nil: Kafka's older followers break on null
+	}
+
+	// SnapshotResult answers a peer's FetchSnapshot.
+	SnapshotResult struct {
+		raft.FetchSnapshotResponse
+		Data  []byte
+		Piece *Piece // with Config.Beside: what to read instead, if it was granted
 	}
 
 	// ProduceResult answers Produce once the batch, or the original it repeats, is below the high watermark.

@@ -58,7 +58,7 @@ func (r *Replica) produce(e Produce) {
 		if !r.leads { // nobody else's word: only the leader's log has all
 			d.Error, d.Message = raft.NotLeaderOrFollower, ""
 		}
-		r.answer(e.ID, ProduceResult{Header: r.header(d.Error), BaseOffset: raft.Unknown, LogStart: r.log.Start(), Message: d.Message})
+		r.answer(e.ID, ProduceResult{Header: r.header(d.Error), BaseOffset: raft.Unknown, LogStart: r.topicStart(), Message: d.Message})
 	case state.DuplicateInFlight:
 		original := r.proposals[d.Original]
 		original.waiting = append(original.waiting, w)
@@ -77,7 +77,7 @@ func (r *Replica) proposed(id raft.RequestID, result raft.ProposeResult) {
 	p := r.proposals[id]
 	delete(r.proposals, id)
 	r.producers.Drop(id, p.producerID)
-	answer := ProduceResult{Header: result.Header, BaseOffset: result.BaseOffset, LogStart: r.log.Start()}
+	answer := ProduceResult{Header: result.Header, BaseOffset: result.BaseOffset, LogStart: r.topicStart()}
 	for _, w := range p.waiting {
 		r.answer(w.id, answer)
 	}
@@ -95,7 +95,7 @@ func (r *Replica) timeOutProposals() {
 			r.nextTimeout = min(r.nextTimeout, w.until)
 			return false
 		}
-		r.answer(w.id, ProduceResult{Header: r.header(raft.RequestTimedOut), BaseOffset: raft.Unknown, LogStart: r.log.Start(), Message: "not committed in time"})
+		r.answer(w.id, ProduceResult{Header: r.header(raft.RequestTimedOut), BaseOffset: raft.Unknown, LogStart: r.topicStart(), Message: "not committed in time"})
 		return true
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.proposals)) { // sorted: answers leave in a fixed order

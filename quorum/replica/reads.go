@@ -36,19 +36,19 @@ func (r *Replica) releaseReads(grown bool) {
 
 // tryRead answers if there is something to say: an error, enough records or, if last, whatever is there.
 func (r *Replica) tryRead(e Read, last bool) bool {
-	result := ReadResult{HighWatermark: r.shown, LogStart: r.log.Start(), Records: []byte{}}
+	result := ReadResult{HighWatermark: r.shown, LogStart: r.topicStart(), Records: []byte{}}
 	if result.Error = r.checkRead(e); result.Error != raft.NoError {
 		result.Header = r.header(result.Error)
 		r.answer(e.ID, result)
 		return true
 	}
 	if e.Offset < r.shown && r.cfg.Beside && e.MinBytes <= 1 {
-		result.Range = &Range{log: r.log, offset: e.Offset, end: r.shown, maxBytes: e.MaxBytes}
+		result.Range = r.rangeOf(e)
 		r.answer(e.ID, result)
 		return true
 	}
 	if e.Offset < r.shown {
-		records, err := r.log.Read(nil, e.Offset, e.MaxBytes, r.shown)
+		records, err := r.rangeOf(e).Read()
 		if err != nil {
 			r.fail(fatalOf("read the log", err))
 			return true
@@ -75,7 +75,7 @@ func (r *Replica) checkRead(e Read) raft.ErrorCode {
 		return code
 	}
 	switch {
-	case e.Offset < r.log.Start():
+	case e.Offset < r.topicStart():
 		return raft.OffsetOutOfRange
 	case e.Offset <= r.shown:
 		return raft.NoError
@@ -119,7 +119,7 @@ func (r *Replica) listOffsets(e ListOffsets) {
 	}
 	switch {
 	case e.Timestamp == Earliest:
-		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Offset: r.log.Start(), Timestamp: -1, Epoch: -1})
+		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Offset: r.topicStart(), Timestamp: -1, Epoch: -1})
 	case e.Timestamp == Latest:
 		r.barriers[e.ID] = struct{}{}
 		r.feed(raft.Barrier{ID: e.ID})
@@ -161,7 +161,10 @@ func (r *Replica) epochEnd(e EpochEnd) {
 
 // offsetByTime finds the first record that is at least as young as asked.
 func (r *Replica) offsetByTime(e ListOffsets) {
-	search := &Search{log: r.log, timestamp: e.Timestamp, end: r.shown}
+	search := &Search{topic: r.dir, timestamp: e.Timestamp, end: r.shown}
+	if r.cfg.Snapshots.Opaque {
+		search.topic = r.log
+	}
 	if r.cfg.Beside {
 		r.answer(e.ID, ListOffsetsResult{Header: r.header(raft.NoError), Search: search})
 		return
@@ -177,14 +180,23 @@ func (r *Replica) offsetByTime(e ListOffsets) {
 // Range is a read that was granted but not done: it takes a disk's time, which the replica's owner need not wait for.
 // Below the high watermark nothing ever changes, so it may be done at any time, on any goroutine, until Close.
 type Range struct {
-	log         *storage.Log
+	read        func(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error)
 	offset, end int64
 	maxBytes    int
 }
 
+// rangeOf reads the topic as clients see it: the newest snapshot and the log behind it or, if nothing is compacted, the log.
+func (r *Replica) rangeOf(e Read) *Range {
+	g := &Range{read: r.dir.ReadFrom, offset: e.Offset, end: r.shown, maxBytes: e.MaxBytes}
+	if r.cfg.Snapshots.Opaque {
+		g.read = r.log.Read
+	}
+	return g
+}
+
 // Read returns the batches.
 func (g *Range) Read() ([]byte, error) {
-	records, err := g.log.Read(nil, g.offset, g.maxBytes, g.end)
+	records, err := g.read(nil, g.offset, g.maxBytes, g.end)
 	if err != nil {
 		return nil, fmt.Errorf("read the log at offset %d: %w", g.offset, err)
 	}
@@ -193,7 +205,10 @@ func (g *Range) Read() ([]byte, error) {
 
 // Search is a search by time that was granted but not done, as Range is a read.
 type Search struct {
-	log            *storage.Log
+	topic interface {
+		OffsetForTimestamp(timestamp, upTo int64) (storage.Position, bool, error)
+		MaxTimestamp(upTo int64) (storage.Position, bool, error)
+	}
 	timestamp, end int64
 }
 
@@ -203,9 +218,9 @@ func (s *Search) Run() (offset, timestamp int64, epoch raft.Epoch, err error) {
 	var p storage.Position
 	var found bool
 	if s.timestamp == MaxTimestamp {
-		p, found, err = s.log.MaxTimestamp(s.end)
+		p, found, err = s.topic.MaxTimestamp(s.end)
 	} else {
-		p, found, err = s.log.OffsetForTimestamp(s.timestamp, s.end)
+		p, found, err = s.topic.OffsetForTimestamp(s.timestamp, s.end)
 	}
 	if err != nil || !found {
 		return raft.Unknown, -1, -1, err

@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Raft           raft.Config // State and Log are taken from the directory
 	Producers      state.Options
+	Snapshots      Snapshots
 	MaxParkedReads int // more are answered at once with what is there
 	// Beside hands reads of clients to the driver as Range and Search, to be done on other goroutines, rather than doing
 	// them within Step.
@@ -58,6 +59,8 @@ type Replica struct {
 	idEpoch   raft.Epoch // leader epoch that idCounter belongs to
 	idCounter uint32
 
+	snapshots snapshots
+
 	committed     int64 // what the directory was told is committed
 	nextCommitted raft.Instant
 
@@ -79,7 +82,7 @@ func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raf
 		proposals:   map[raft.RequestID]*proposal{},
 		barriers:    map[raft.RequestID]struct{}{},
 	}
-	options.OnBatch = func(b record.Batch) { r.remember(b.Header) }
+	options.OnBatch = func(b record.Batch) { remember(r.producers, now, b.Header) }
 	dir, err := storage.Open(fsys, path, options)
 	if err != nil {
 		return nil, err
@@ -87,6 +90,9 @@ func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raf
 	r.dir, r.log = dir, dir.Log
 	// What was below the high watermark once is for ever: clients may read up to there before a leader is known.
 	r.shown = r.log.Committed()
+	if newest := dir.LogState().Snapshot; newest != nil {
+		r.shown = max(r.shown, newest.Offset)
+	}
 	r.committed = r.shown
 	r.producers.Committed(r.shown)
 
@@ -99,6 +105,9 @@ func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raf
 		dir.Abandon()
 		return nil, err
 	}
+	r.snapshots.at = now
+	r.countSnapshots()
+	r.snapshotsChanged()
 	return r, nil
 }
 
@@ -107,7 +116,7 @@ func (r *Replica) Start(now raft.Instant) Output { return r.Step(now, Tick{}) }
 
 // Deadline is the instant of the next Tick.
 func (r *Replica) Deadline() raft.Instant {
-	next := min(r.node.Deadline(), r.nextRead(), r.nextTimeout)
+	next := min(r.node.Deadline(), r.nextRead(), r.nextTimeout, r.snapshotDeadline())
 	if r.shown > r.committed {
 		next = min(next, r.nextCommitted)
 	}
@@ -140,11 +149,16 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 		r.epochEnd(e)
 	case Flushed:
 		r.flushed(e)
+	case FetchedSnapshot:
+		r.receiveSnapshot(e)
+	case Done:
+		e.Job.done(e.Err)
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
 	}
 	r.timeOutProposals()
 	r.releaseReads(false)
+	r.keepSnapshots()
 	r.keepCommitted()
 	out := r.out
 	r.out = Output{}
@@ -155,8 +169,14 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 func (r *Replica) feed(event raft.Event) {
 	r.node.Step(r.now, event)
 	for r.out.Fatal == nil && r.node.HasReady() {
-		r.perform(r.node.Ready())
+		rd := r.node.Ready()
+		r.perform(rd)
 		r.node.Advance()
+		if s := &r.snapshots; s.lost {
+			s.lost = false
+			r.discard()
+			r.node.Step(r.now, raft.SnapshotVerified{Snapshot: rd.Chunk.Snapshot, Failed: true})
+		}
 	}
 }
 
@@ -188,6 +208,9 @@ func (r *Replica) write(rd raft.Ready) error {
 		if err := r.dir.WriteElectionState(*rd.Persist, s.KRaftVersion, s.Voters); err != nil {
 			return fmt.Errorf("write quorum-state: %w", err)
 		}
+	}
+	if err := r.downloading(rd); err != nil {
+		return err
 	}
 	if rd.Truncate != nil {
 		if err := r.truncate(*rd.Truncate); err != nil {
@@ -223,19 +246,20 @@ func (r *Replica) append(a raft.Append) error {
 	if err := r.log.Append(r.now, raw); err != nil {
 		return err
 	}
+	r.snapshots.since += int64(len(raw))
 	for h, err := range record.Headers(raw) {
 		if err != nil {
 			return err
 		}
-		r.remember(h)
+		remember(r.producers, r.now, h)
 	}
 	return nil
 }
 
 // remember lets the producer state follow what was appended.
-func (r *Replica) remember(h record.Header) {
+func remember(producers *state.Producers, now raft.Instant, h record.Header) {
 	if h.ProducerID >= 0 && !h.IsControl() {
-		r.producers.Append(r.now, producerBatch(h))
+		producers.Append(now, producerBatch(h))
 	}
 }
 
@@ -276,11 +300,11 @@ func (r *Replica) truncate(t raft.Truncate) error {
 	return r.rebuildProducers()
 }
 
-// rebuildProducers reads the log from its start. All ages start anew.
+// rebuildProducers reads the newest snapshot and the log behind it. All ages start anew.
 func (r *Replica) rebuildProducers() error {
-	r.producers = state.New(r.cfg.Producers, r.log.Start())
-	err := r.log.Walk(r.log.Start(), r.log.End(), func(b record.Batch) error {
-		r.remember(b.Header)
+	r.producers = state.New(r.cfg.Producers, r.snapshots.newest.ID.Offset)
+	err := r.dir.Walk(0, r.log.End(), func(b record.Batch) error {
+		remember(r.producers, r.now, b.Header)
 		return nil
 	})
 	r.producers.Committed(r.shown)
@@ -309,6 +333,8 @@ func (r *Replica) complete(a raft.Answer) {
 	switch result := a.Result.(type) {
 	case raft.FetchResponse:
 		r.answerFetch(a.ID, result)
+	case raft.FetchSnapshotResponse:
+		r.answerSnapshot(a.ID, result)
 	case raft.ProposeResult:
 		r.proposed(a.ID, result)
 	case raft.BarrierResult:
@@ -359,9 +385,10 @@ type Counts struct {
 	Producers int // idempotent producers that are remembered
 }
 
-// Close ends a replica that is not needed any more: the log is flushed and what is committed is noted. No flush may be
-// outstanding.
+// Close ends a replica that is not needed any more: the log is flushed and what is committed is noted. No flush and no job
+// may be outstanding.
 func (r *Replica) Close() error {
+	r.discard()
 	_, err := r.log.Flush()
 	r.dir.MarkCommitted(r.now, r.shown)
 	return errors.Join(err, r.dir.Close())
@@ -377,6 +404,15 @@ func (r *Replica) header(code raft.ErrorCode) raft.Header {
 		h.LeaderEndpoints = r.node.Status().LeaderEndpoints
 	}
 	return h
+}
+
+// topicStart is the first offset that clients may ask for. A compacted topic begins where it always has: what compaction
+// has passed over is not missing.
+func (r *Replica) topicStart() int64 {
+	if r.cfg.Snapshots.Opaque {
+		return r.log.Start()
+	}
+	return 0
 }
 
 func (r *Replica) answer(id raft.RequestID, result any) {

@@ -94,6 +94,16 @@ func New(options Options, logStart int64) *Producers {
 	}
 }
 
+// Live lists the ids of the producers that are remembered.
+func (p *Producers) Live(now raft.Instant) map[int64]bool {
+	p.expire(now)
+	live := make(map[int64]bool, len(p.byID))
+	for id := range p.byID {
+		live[id] = true
+	}
+	return live
+}
+
 // Len is the number of producers that are remembered.
 func (p *Producers) Len() int { return p.byAge.Len() }
 
