@@ -482,8 +482,8 @@ func TestReadFollow(t *testing.T) {
 }
 
 // TestPR17RequestsFromAnotherCluster: a stray node of another cluster, or one that does not say of which it is, changes
-// nothing. FetchSnapshot is not served yet. Kafka's tools do not say of which cluster they are when they add and remove
-// voters, so these two may be silent, but not wrong.
+// nothing. Kafka's tools do not say of which cluster they are when they add and remove voters, so these two may be silent,
+// but not wrong.
 func TestPR17RequestsFromAnotherCluster(t *testing.T) {
 	q := startDev(t)
 	before := q.settled()
@@ -495,6 +495,7 @@ func TestPR17RequestsFromAnotherCluster(t *testing.T) {
 			raft.BeginQuorumEpochRequest{ClusterID: cluster, Voter: raft.NoReplica, Leader: 9, Epoch: 1000},
 			raft.EndQuorumEpochRequest{ClusterID: cluster, Leader: raft.NodeID(before.LeaderID), Epoch: raft.Epoch(before.LeaderEpoch)},
 			raft.FetchRequest{ClusterID: cluster, Replica: stranger, Epoch: raft.Epoch(before.LeaderEpoch), MaxWait: time.Second, MaxBytes: 1 << 20},
+			raft.FetchSnapshotRequest{ClusterID: cluster, Replica: stranger, Epoch: raft.Epoch(before.LeaderEpoch), Snapshot: raft.OffsetAndEpoch{Offset: 1, Epoch: 1}, MaxBytes: 1 << 20},
 			raft.UpdateRaftVoterRequest{ClusterID: cluster, Epoch: raft.Epoch(before.LeaderEpoch), Voter: raft.Voter{Key: stranger, Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: "127.0.0.1", Port: 1}}, KRaft: raft.VersionRange{Max: 1}}},
 		}
 		if cluster != nil {
@@ -558,6 +559,8 @@ func topError(t *testing.T, r raft.Response) raft.ErrorCode {
 	case raft.EndQuorumEpochResponse:
 		return r.TopError
 	case raft.FetchResponse:
+		return r.TopError
+	case raft.FetchSnapshotResponse:
 		return r.TopError
 	case raft.UpdateRaftVoterResponse:
 		return r.Error // it has only one place for errors

@@ -6,6 +6,7 @@
 // callback that came with the request. Beside it run
 //
 //   - the flusher, which fsyncs the log while the loop goes on;
+//   - the replica's jobs (snapshot.go): making, checking and removing snapshots;
 //   - the senders (peers.go), one for each peer, so that a silent peer holds up nobody else;
 //   - the listeners: CONTROLLER and CLIENT speak Kafka's protocol (controller.go, client.go), ADMIN and HEALTH speak HTTP.
 //

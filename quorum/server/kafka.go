@@ -97,6 +97,8 @@ func (s *server) handlePeer(in *transport.Inbound, r *wire.Request) error {
 		return s.handOn(func() { s.updateFeatures(in, r, body) })
 	case raft.FetchRequest:
 		return s.handOn(func() { s.peerFetch(in, r, body) })
+	case raft.FetchSnapshotRequest:
+		return s.handOn(func() { s.peerFetchSnapshot(in, r, body) })
 	case raft.Request:
 		return s.handOn(func() {
 			s.ask(waitOn(in, func(result any) {

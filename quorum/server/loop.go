@@ -27,6 +27,7 @@ type loop struct {
 	leaderContact raft.Instant
 	caughtUp      bool
 	nextPrune     raft.Instant
+	jobs          map[*replica.Job]struct{} // that run
 }
 
 // waiter is a request that the replica has. Neither function may block.
@@ -194,6 +195,9 @@ func (s *server) carryOut(out replica.Output) {
 		default:
 		}
 	}
+	for _, job := range out.Jobs {
+		s.runJob(job)
+	}
 	for _, a := range out.Answers {
 		w := s.waiting[a.ID]
 		delete(s.waiting, a.ID)
@@ -242,6 +246,7 @@ func (s *server) publish() {
 		now:           now,
 		shown:         s.replica.HighWatermark(),
 		counts:        s.replica.Counts(),
+		snapshots:     s.replica.Snapshots(),
 		belowReserve:  s.replica.BelowReserve(),
 		leaderContact: s.leaderContact,
 		caughtUp:      s.caughtUp,
@@ -272,6 +277,15 @@ func (s *server) logChanges(before, v *view) {
 	if h := v.Handoff; h.Phase != before.Handoff.Phase || h.WriteGap != before.Handoff.WriteGap {
 		s.Log.Info("Handoff", "phase", string(h.Phase), "from", h.From, "target", h.Target.String(), "leader", h.To, "epoch", h.ToEpoch,
 			"reason", h.Message, "writeGap", h.WriteGap, "measuredBy", h.MeasuredBy)
+	}
+	if n := v.snapshots.Newest; n.ID != before.snapshots.Newest.ID {
+		s.Log.Info("Has a new snapshot", "offset", n.ID.Offset, "epoch", n.ID.Epoch, "bytes", n.Size, "records", n.Records)
+	}
+	if before.LogStart != v.LogStart {
+		s.Log.Info("Log starts later", "offset", v.LogStart, "snapshots", v.snapshots.Count)
+	}
+	if d := v.Download; d != nil && (before.Download == nil || before.Download.Snapshot != d.Snapshot) {
+		s.Log.Info("Downloading a snapshot", "leader", v.Leader, "offset", d.Snapshot.Offset, "epoch", d.Snapshot.Epoch)
 	}
 	if before.VotersOffset != v.VotersOffset {
 		s.Log.Info("Changed voter set", "voters", len(v.Voters), "offset", v.VotersOffset)
@@ -318,6 +332,13 @@ func (s *server) afterFlush(f flushed) {
 // onReply takes in a peer's answer. It runs on the peer's goroutine.
 func (s *server) onReply(r transport.Reply) {
 	s.post(func() {
+		if piece, ok := r.Outcome.Response.(raft.FetchSnapshotResponse); ok {
+			s.step(replica.FetchedSnapshot{Correlation: r.Outcome.Correlation, Response: piece, Data: r.Records})
+			if piece.TopError == raft.NoError && piece.Error == raft.NoError && piece.Epoch == s.epoch {
+				s.leaderContact = s.now()
+			}
+			return
+		}
 		fetch, ok := r.Outcome.Response.(raft.FetchResponse)
 		if !ok {
 			s.step(replica.Core{Event: r.Outcome})

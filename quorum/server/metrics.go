@@ -31,6 +31,8 @@ type metrics struct {
 	refusedObservers   atomic.Uint64
 	handoffs           atomic.Uint64 // that this member ended as the old leader
 
+	jobs jobTimes
+
 	electionSince time.Time // the loop's: when it became Prospective or Candidate; zero: is neither
 }
 
@@ -168,6 +170,7 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 	e.gauge("quorum_disk_free_bytes", "Free space of the log's file system, -1 if not known.", float64(d.FreeBytes))
 	e.gauge("quorum_disk_below_reserve", "1 while appends are refused for lack of space.", flag(d.BelowReserve))
 	e.gauge("quorum_log_bytes", "Size of the log.", float64(d.LogBytes))
+	m.exposeSnapshots(e, v)
 
 	e.counter("quorum_elections_total", "Elections that this member stood for, by cause.", v.Elections.Timer, "cause", "timer")
 	e.counter("quorum_elections_total", "", v.Elections.Resign, "cause", "resign")

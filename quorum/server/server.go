@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 		done:    make(chan struct{}),
 		reading: make(chan struct{}, maxReading),
 		checks:  make(chan struct{}, maxChecks),
-		loop:    loop{waiting: map[raft.RequestID]waiter{}, leaderContact: -1},
+		loop:    loop{waiting: map[raft.RequestID]waiter{}, jobs: map[*replica.Job]struct{}{}, leaderContact: -1},
 	}
 	return s.run(ctx)
 }
@@ -155,6 +155,9 @@ func (s *server) serve(ctx context.Context, listeners map[string]net.Listener) e
 	close(s.notes)
 
 	s.dropWaiting()
+	for job := range s.jobs {
+		job.Cancel()
+	}
 	graceful := err == nil
 	closed := make(chan struct{})
 	s.workers.Go(func() {
@@ -210,8 +213,16 @@ func (s *server) bind(ctx context.Context) (map[string]net.Listener, error) {
 // the replica.
 func (s *server) open(ctx context.Context) error {
 	rc := replica.Config{
-		Raft:           s.raftConfig(),
-		Producers:      state.Options{MaxProducers: maxProducers, Expiration: s.cfg.ProducerIDExpiry},
+		Raft:      s.raftConfig(),
+		Producers: state.Options{MaxProducers: maxProducers, Expiration: s.cfg.ProducerIDExpiry},
+		Snapshots: replica.Snapshots{
+			Opaque:          s.cfg.TopicMode == config.Opaque,
+			Bytes:           s.cfg.SnapshotBytes,
+			Interval:        s.cfg.SnapshotInterval,
+			DeleteRetention: s.cfg.DeleteRetention,
+			RetentionBytes:  s.cfg.RetentionBytes,
+			Retention:       s.cfg.Retention,
+		},
 		MaxParkedReads: clientInFlight * s.cfg.MaxConnections,
 		Beside:         true,
 		Wall:           time.Now,
@@ -315,6 +326,7 @@ func (s *server) raftConfig() raft.Config {
 		AppendLinger:       s.cfg.AppendLinger,
 		FetchMaxWait:       s.cfg.FetchMaxWait,
 		FetchMaxBytes:      s.cfg.FetchMaxBytes,
+		SnapshotMaxBytes:   s.cfg.SnapshotMaxBytes,
 		MaxPending:         s.cfg.MaxPendingAppends,
 		Rand:               newRand(),
 	}

@@ -44,6 +44,8 @@ func (s *server) status(v *view) status.Member {
 		ParkedFetches:   v.ParkedFetches + v.counts.Reads,
 		Voters:          s.replicas(v, true),
 		Observers:       s.replicas(v, false),
+		Snapshot:        snapshotStatus(v),
+		Download:        downloadStatus(v),
 		Handoff:         s.handoffStatus(v),
 		Disk:            s.disk(v),
 	}

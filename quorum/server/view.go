@@ -13,6 +13,7 @@ type view struct {
 	now          raft.Instant // of the snapshot
 	shown        int64        // high watermark as clients see it
 	counts       replica.Counts
+	snapshots    replica.SnapshotStatus
 	belowReserve bool
 	table        *wire.MemberTable
 

@@ -50,6 +50,8 @@ type Member struct {
 	Observers       []Replica `json:"observers"`           // leader only; sorted by node id
 
 	VoterChange *VoterChange `json:"voterChange,omitempty"` // leader: the change of the voter set that is under way
+	Snapshot    *Snapshot    `json:"snapshot,omitempty"`    // the newest one; absent if there is none
+	Download    *Download    `json:"download,omitempty"`    // the snapshot that is being fetched from the leader
 
 	Handoff *Handoff `json:"handoff,omitempty"` // the newest one this member took part in
 	Disk    Disk     `json:"disk"`
@@ -87,6 +89,23 @@ type VoterChange struct {
 	Kind   string      `json:"kind"`            // Add, Remove, Update (a voter's endpoints) or Upgrade (of kraft.version)
 	Voter  *ReplicaKey `json:"voter,omitempty"` // absent: an upgrade concerns all
 	Offset int64       `json:"offset"`          // of its record; -1: it has none yet
+}
+
+// Snapshot is what a member knows of its newest snapshot.
+type Snapshot struct {
+	Offset  int64 `json:"offset"` // it covers the log up to here (exclusive)
+	Epoch   int32 `json:"epoch"`
+	Bytes   int64 `json:"bytes"`
+	Records int64 `json:"records"` // in it; -1: not known
+	AgeMs   int64 `json:"ageMs"`   // since this process made, got or found it
+}
+
+// Download is how far the download of a snapshot is.
+type Download struct {
+	Offset   int64 `json:"offset"` // up to which the snapshot covers the log
+	Epoch    int32 `json:"epoch"`
+	Position int64 `json:"position"` // bytes that have come
+	Size     int64 `json:"size"`     // of all; -1 while not known
 }
 
 // Disk is the free space of the log directory's file system, in bytes.

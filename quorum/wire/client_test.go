@@ -525,7 +525,7 @@ func TestNotServed(t *testing.T) {
 	}{
 		{clientCodec(), frameOf(kmsg.NewPtrVoteRequest(), 2), "request with key 52 (Vote) is not served by listener CLIENT"},
 		{peerCodec(), frameOf(kmsg.NewPtrProduceRequest(), 9), "request with key 0 (Produce) is not served by listener CONTROLLER"},
-		{peerCodec(), frameOf(kmsg.NewPtrFetchSnapshotRequest(), 1), "request with key 59 (FetchSnapshot) is not served by listener CONTROLLER"},
+		{clientCodec(), frameOf(kmsg.NewPtrFetchSnapshotRequest(), 1), "request with key 59 (FetchSnapshot) is not served by listener CLIENT"},
 		{peerCodec(), frameOf(kmsg.NewPtrFetchRequest(), 12), "Fetch v12 is not served by listener CONTROLLER: versions 13 to 18 are"},
 		{peerCodec(), []byte{0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff}, "request with key 32767 (Unknown) is not served by listener CONTROLLER"},
 		{peerCodec(), []byte{0, 1}, "malformed message: 2 bytes are too few for a request header"},

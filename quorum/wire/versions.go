@@ -28,7 +28,6 @@ type offer struct {
 // What each listener answers, in order of keys: the content of ApiVersions. A version outside is not answered at all.
 //
 // Fetch starts at 13 on the controller listener: older versions name the topic, and only its id can be checked.
-// FetchSnapshot is left out until members can serve it.
 //
 // Produce and FindCoordinator start at 0 on the client listener although nothing below Produce 3 is served: librdkafka
 // takes the ranges for a list of features and sends uncompressed data without complaint unless it sees these
@@ -42,6 +41,7 @@ var offers = [...][]offer{
 		{EndQuorumEpoch, Range{0, 1}},
 		{DescribeQuorum, Range{0, 2}},
 		{UpdateFeatures, Range{0, 2}},
+		{FetchSnapshot, Range{0, 1}},
 		{DescribeCluster, Range{0, 2}},
 		{AddRaftVoter, Range{0, 1}},
 		{RemoveRaftVoter, Range{0, 0}},

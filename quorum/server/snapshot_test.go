@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+)
+
+// small makes snapshots often, and keeps of the log what has to be kept.
+var small = []string{
+	"metadata.log.segment.bytes=1048576",
+	"metadata.log.max.record.bytes.between.snapshots=500000",
+	"metadata.max.retention.bytes=1",
+	"controller.quorum.fetch.snapshot.max.bytes=10007", // no border of a batch, nor of anything else
+}
+
+// rewrite appends values to a few keys until the log of every running member begins beyond the offset. It returns the
+// newest value of each key.
+func (c *cluster) rewrite(beyond int64) map[string]string {
+	c.t.Helper()
+	client := c.client(kgo.ProducerBatchCompression(kgo.NoCompression()))
+	newest := map[string]string{}
+	n := 0
+	c.await("all logs to be cleaned", func() bool {
+		var records []*kgo.Record
+		for range 20 {
+			n++
+			key := fmt.Sprintf("k%d", n%50)
+			value := fmt.Sprintf("%d %s", n, strings.Repeat(string(rune('a'+n%26)), 2000))
+			records, newest[key] = append(records, keyed(key, value)), value
+		}
+		c.append(client, records...)
+		for _, m := range c.members {
+			if m.cancel == nil {
+				continue
+			}
+			if s := c.status(m); s == nil || s.LogStartOffset <= beyond {
+				return false
+			}
+		}
+		return true
+	})
+	return newest
+}
+
+// state reads the whole topic of a member and returns the newest value of each key.
+func (c *cluster) state(m *testMember) map[string]string {
+	c.t.Helper()
+	end := c.status(m).HighWatermark
+	client := c.client(kgo.SeedBrokers(c.bootstrap(m)...), kgo.Rack(fmt.Sprintf("rack-%d", m.id)),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords())
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	newest := map[string]string{}
+	for last := int64(-1); last < end-1; {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			c.t.Fatalf("read after offset %d of %d: %v", last, end, err)
+		}
+		for _, r := range fetches.Records() {
+			if r.Offset <= last {
+				c.t.Fatalf("offset %d after %d", r.Offset, last)
+			}
+			if last = r.Offset; !r.Attrs.IsControl() {
+				newest[string(r.Key)] = string(r.Value)
+			}
+		}
+	}
+	return newest
+}
+
+func (c *cluster) caughtUp(m *testMember) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("member %d to catch up", m.id), func() bool {
+		s, l := c.status(m), c.status(c.leader())
+		return s != nil && l != nil && s.Ready && s.HighWatermark == l.HighWatermark
+	})
+}
+
+// A new observer, and a voter that was away while the others cleaned their logs, catch up by snapshot and then by Fetch
+// (ST-16), in chunks of an odd size (ST-10). What clients read from them is what they read from the leader.
+func TestST16MembersCatchUpBySnapshot(t *testing.T) {
+	c := newCluster(t, 3, 1, small...)
+	leader := c.leader()
+	observer := c.members[3]
+	away := c.members[1]
+	if away == leader {
+		away = c.members[2]
+	}
+	c.killMember(observer)
+	c.killMember(away)
+	want := c.rewrite(c.status(leader).LogEndOffset + 100)
+
+	if err := storage.Format(vfs.OS, observer.dir+"-new", storage.FormatOptions{ClusterID: testCluster, NodeID: observer.id, KRaftVersion: 1}); err != nil {
+		t.Fatal(err)
+	}
+	observer.dir += "-new"
+	for _, m := range []*testMember{observer, away} {
+		c.start(m)
+		c.caughtUp(m)
+		s := c.status(m)
+		if s.Snapshot == nil || s.LogStartOffset == 0 || s.LogStartOffset > s.Snapshot.Offset || s.Snapshot.Bytes == 0 {
+			t.Errorf("member %d: log starts at %d, snapshot %+v", m.id, s.LogStartOffset, s.Snapshot)
+		}
+		if got := c.state(m); !maps.Equal(got, want) {
+			t.Errorf("member %d: %d keys, want %d, or other values", m.id, len(got), len(want))
+		}
+		if n := c.metric(leader, `quorum_requests_total{listener="CONTROLLER",request="FetchSnapshot"}`); n < 5 {
+			t.Errorf("the leader was asked for %v chunks", n)
+		}
+	}
+	// What they got survives a restart, and the voter counts: without it there is no majority.
+	c.killMember(observer)
+	c.start(observer)
+	c.caughtUp(observer)
+	for _, m := range c.members[:3] {
+		if m != leader && m != away {
+			c.killMember(m)
+		}
+	}
+	client := c.client()
+	c.append(client, keyed("k1", "last"))
+	want["k1"] = "last"
+	c.caughtUp(observer)
+	for _, m := range []*testMember{observer, away, leader} {
+		if got := c.state(m); !maps.Equal(got, want) {
+			t.Errorf("member %d: %d keys, want %d, or other values", m.id, len(got), len(want))
+		}
+	}
+}
+
+// The leader changes while a member downloads its snapshot: the member begins anew with the next leader's (C-194).
+func TestLeaderChangesInMidDownload(t *testing.T) {
+	c := newCluster(t, 3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=500")...)
+	leader := c.leader()
+	observer := c.members[3]
+	c.killMember(observer)
+	want := c.rewrite(100)
+	c.start(observer)
+	c.await("the download to begin", func() bool {
+		s := c.status(observer)
+		return s != nil && s.Download != nil && s.Download.Position > 0
+	})
+	c.killMember(leader)
+	c.caughtUp(observer)
+	if got := c.state(observer); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d, or other values", len(got), len(want))
+	}
+}
