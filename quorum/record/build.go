@@ -76,6 +76,13 @@ func (b *Builder) Build(base int64, epoch raft.Epoch) ([]byte, error) {
 	return appendBatch(make([]byte, 0, HeaderSize+len(records)), h, records), nil
 }
 
+// Empty makes a batch without records for one offset. Clients that read it go on behind it.
+func Empty(offset int64, epoch raft.Epoch, timestamp int64) []byte {
+	h := NewBuilder(timestamp, None).h
+	h.BaseOffset, h.Epoch = offset, epoch
+	return appendBatch(nil, h, nil)
+}
+
 // appendBatch writes header and records; Size and CRC are computed.
 func appendBatch(p []byte, h Header, records []byte) []byte {
 	start := len(p)
