@@ -20,21 +20,17 @@ type CleanOptions struct {
 type Cleaning struct {
 	d           *Dir
 	checkpoints []*checkpoint
-	segments    []*segment
 }
 
 // BeginClean takes checkpoints and segments that nobody needs out of the list, oldest first; whoever reads them just now may
 // finish. What a FetchSnapshot has read since the last call stays, and the log behind it, so that a slow follower gets
 // somewhere. The owner calls it; it touches no disk. Nil: there is nothing to clean.
 func (d *Dir) BeginClean(o CleanOptions) *Cleaning {
-	c := &Cleaning{d: d}
-	var floor int64
-	c.checkpoints, floor = d.checkpoints.expire(o, d.Log.sizeFrom)
-	c.segments = d.Log.raiseStart(floor)
-	if len(c.checkpoints)+len(c.segments) == 0 {
+	gone, floor := d.checkpoints.expire(o, d.Log.sizeFrom)
+	if !d.Log.raiseStart(floor) && len(gone) == 0 {
 		return nil
 	}
-	return c
+	return &Cleaning{d: d, checkpoints: gone}
 }
 
 // expire takes out what retention lets go, and says down to which offset the log must stay. sizeFrom tells how many bytes
@@ -76,8 +72,8 @@ func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) 
 	return gone, floor
 }
 
-// raiseStart takes out the segments that end at or below offset. The last always stays.
-func (l *Log) raiseStart(offset int64) []*segment {
+// raiseStart takes out the segments that end at or below offset, and reports whether there are any. The last always stays.
+func (l *Log) raiseStart(offset int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -85,9 +81,9 @@ func (l *Log) raiseStart(offset int64) []*segment {
 		n++
 	}
 	if n == 0 {
-		return nil
+		return false
 	}
-	gone := l.segments[:n]
+	l.doomed = append(l.doomed, l.segments[:n]...)
 	l.segments = slices.Clone(l.segments[n:])
 	// The epochs before the new start melt into one.
 	start := l.segments[0].base
@@ -99,12 +95,12 @@ func (l *Log) raiseStart(offset int64) []*segment {
 		l.epochs, l.epochsStale = slices.Clone(l.epochs[first:]), true
 		l.epochs[0].Offset = max(l.epochs[0].Offset, start)
 	}
-	return gone
+	return true
 }
 
 // Run removes the files. It may run on another goroutine, beside everything else but Close. A crash in between is harmless:
-// oldest go first, and each segment's removal is durable before the next, so the log never has a hole and never starts above the oldest
-// checkpoint.
+// each segment's removal is durable before the next one's, oldest first, whatever runs beside, so that the log never has a
+// hole. A checkpoint that stays behind is removed by Open once the log does not reach down to it.
 func (c *Cleaning) Run() error {
 	l := c.d.Log
 	if err := l.failure(); err != nil {
@@ -121,14 +117,25 @@ func (c *Cleaning) Run() error {
 			return l.fail(&vfs.SyncError{Path: l.dir, Err: err})
 		}
 	}
-	for _, s := range c.segments {
-		s.file.release()
-		if err := l.fs.Remove(s.name); err != nil {
-			return l.fail(err)
+	return l.fail(l.removeDoomed())
+}
+
+// removeDoomed removes the files of segments that are no more in the log.
+func (l *Log) removeDoomed() error {
+	l.cleanMu.Lock()
+	defer l.cleanMu.Unlock()
+	for {
+		l.mu.Lock()
+		if len(l.doomed) == 0 {
+			l.doomed = nil
+			l.mu.Unlock()
+			return nil
 		}
-		if err := l.fs.SyncDir(l.dir); err != nil {
-			return l.fail(&vfs.SyncError{Path: l.dir, Err: err})
+		oldest := l.doomed[0]
+		l.doomed = l.doomed[1:]
+		l.mu.Unlock()
+		if err := l.remove([]*segment{oldest}); err != nil {
+			return err
 		}
 	}
-	return nil
 }

@@ -239,6 +239,7 @@ func life(t *testing.T, seed uint64) crashes {
 	now := raft.Instant(0)
 	highWatermark := int64(0)
 	var compaction *storage.Compaction
+	var cleanings []*storage.Cleaning
 	for range 60 {
 		now += raft.Instant(rng.Int64N(1e9))
 		switch n := rng.IntN(30); {
@@ -287,7 +288,7 @@ func life(t *testing.T, seed uint64) crashes {
 			err = d.WriteCommitted()
 		case n < 19:
 			doing, kind = "clean stop and start", "stop"
-			compaction = nil
+			compaction, cleanings = nil, nil
 			if err = d.Close(); err == nil {
 				m.flushed = len(m.log)
 				d, err = storage.Open(fsys, dataDir, o)
@@ -308,7 +309,12 @@ func life(t *testing.T, seed uint64) crashes {
 		case n < 26:
 			doing, kind = "cleaning", "clean"
 			if c := d.BeginClean(storage.CleanOptions{Now: now, HighWatermark: highWatermark, MaxBytes: 1 + rng.Int64N(3000)}); c != nil {
-				err = c.Run()
+				cleanings = append(cleanings, c)
+			}
+			if n := len(cleanings); n > 0 && rng.IntN(2) == 0 { // in any order, or never
+				i := rng.IntN(n)
+				err = cleanings[i].Run()
+				cleanings = slices.Delete(cleanings, i, i+1)
 			}
 		case n < 27:
 			kind = "download"
@@ -330,12 +336,12 @@ func life(t *testing.T, seed uint64) crashes {
 			}
 			if err == nil && killed {
 				d.Abandon()
-				doing, compaction = "kill and start", nil
+				doing, compaction, cleanings = "kill and start", nil, nil
 				d, err = storage.Open(fsys, dataDir, o)
 			}
 		default:
 			doing, kind = "kill and start", "kill"
-			compaction = nil
+			compaction, cleanings = nil, nil
 			d.Abandon() // the page cache survives
 			if d, err = storage.Open(fsys, dataDir, o); err == nil && d.Log.End() != m.end() {
 				err = fmt.Errorf("end %d, want %d", d.Log.End(), m.end())

@@ -7,7 +7,7 @@
 //	<dir>/<topic>-0/<20 digits>.log               segments: record batches back to back, named by their first offset
 //	<dir>/<topic>-0/leader-epoch-checkpoint       first offset of each epoch; rebuilt from the log at start
 //	<dir>/<topic>-0/partition.metadata            topic id
-//	<dir>/<topic>-0/<offset>-<epoch>.checkpoint   snapshots; 0-0 is the bootstrap checkpoint that Format writes
+//	<dir>/<topic>-0/<offset>-<epoch>.checkpoint   snapshots, read-only; 0-0 is the bootstrap checkpoint that Format writes
 //	<dir>/<topic>-0/committed                     a position known to be committed and on disk
 //
 // # What is durable when
@@ -27,10 +27,43 @@
 // quorum-state, meta.properties and committed hold what nothing else tells. Ours carry a CRC-32C, where Kafka does not
 // look: an extra field, a comment. Damage in any other file contradicts its own checksums, its name, or another file.
 //
+// # Snapshots
+//
+// A checkpoint covers the log up to the offset in its name. Between a SnapshotHeader (with kraft.version and the voters of
+// that offset) and a SnapshotFooter lie data batches. Ours are what Kafka's log cleaner would have left of the log: of each
+// key the newest record, in its batch, at its offset. BeginCompaction and Run make one from the newest checkpoint and the
+// log behind it, as a stream; BeginDownload, Verify and Install take another member's; BeginClean and Run remove what
+// retention lets go. Each of them is a short step for the owner and a long one for any goroutine.
+//
+// These hold after every call, and after a crash at any of them once Open is done:
+//
+//   - A checkpoint is whole and durable before anything relies on it, and never changes.
+//   - The newest one is a point of the log: it lies between start and end, or the log starts there. If a crash came
+//     between an Install and the removal of the log that it replaces, Open finishes that.
+//   - The log never starts above the oldest one, and has no holes: segments go one by one, oldest first, each removal
+//     durable before the next.
+//
+// Partial files (.part, .tmp) are removed before anything else is done, since the disk may be full of them. A damaged newest
+// checkpoint is given up for an older one if the log reaches down to it; if not, that is SNAPSHOT_MISSING.
+//
+// Clients see one topic (ReadFrom, Walk): the newest checkpoint's data, then the log from its offset on. A reader needs no
+// session: if a newer checkpoint comes meanwhile, it goes on there from its offset. Files that are removed while somebody
+// reads them stay open until he is done.
+//
+// Of idempotent producers a checkpoint keeps the last five batches, without records if need be, and what Open's OnBatch
+// hears is that topic: so whoever starts from a checkpoint recognises the same retries as one who was there. Tombstones stay
+// until their delete horizon, which is written when they first get into a checkpoint, where Kafka writes it (see
+// record.Compact).
+//
 // # Concurrency
 //
-// One goroutine owns a Dir and calls everything. Others may call Flush, WriteCommitted, and the reading methods of Log
-// (Read, Walk, OffsetForTimestamp, EndOffsetForEpoch, Start, End, FlushedEnd) at any time until Close. A reader that
-// stays below the high watermark never meets a truncation, since none goes below it; one that reads above may get
-// ErrOffset, or batches that are cut a moment later.
+// One goroutine owns a Dir and calls everything. Others may call Flush, WriteCommitted, and the reading methods (of Log and
+// of Dir), and may do the long steps named above, at any time until Close. A reader that stays below the high watermark
+// never meets a truncation, since none goes below it; one that reads above may get ErrOffset, or batches that are cut a
+// moment later. So may one of Log alone that reads below the newest checkpoint.
+//
+// # Reading order
+//
+// dir.go (open, state, close), recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, clean.go,
+// topic.go (log and checkpoint as one).
 package storage

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -191,12 +192,14 @@ func (l *Log) startAt(offset int64) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
+	l.cleanMu.Lock()
+	defer l.cleanMu.Unlock()
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	fresh := &segment{base: offset, next: offset, name: path.Join(l.dir, segmentName(offset)), maxTimestamp: -1}
 	l.mu.Lock()
-	gone := l.segments
-	l.segments = []*segment{fresh} // readers first, and an old one may have its name
+	gone := slices.Concat(l.doomed, l.segments)
+	l.doomed, l.segments = nil, []*segment{fresh} // readers first, and an old one may have its name
 	l.epochs, l.epochsStale = nil, true
 	l.flushed, l.unsynced, l.dirty, l.newFile = offset, 0, offset, false
 	l.committed.mark = max(l.committed.mark, offset)
@@ -206,8 +209,8 @@ func (l *Log) startAt(offset int64) error {
 		return err
 	}
 	made, err := l.create(offset)
-	if err != nil {
-		return err
+	if err != nil { // also if the disk is full: there is no log now
+		return fault(DiskIOError, "begin the log at offset %d: %v", offset, err)
 	}
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return &vfs.SyncError{Path: l.dir, Err: err}

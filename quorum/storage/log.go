@@ -23,6 +23,9 @@ type Log struct {
 	buf     []byte          // the owner's: gathers the batches of one write
 	headers []record.Header // … and what they say
 
+	// cleanMu makes those who remove segments from the log's beginning exclude one another. Taken before flushMu.
+	cleanMu sync.Mutex
+
 	// flushMu makes fsyncs exclude one another and what must not run beside one: closing and cutting files.
 	// Taken before mu.
 	flushMu sync.Mutex
@@ -30,6 +33,7 @@ type Log struct {
 	// mu guards what follows, and the fields of segments that say so. It is held for moments, never over I/O.
 	mu         sync.RWMutex
 	segments   []*segment // at least one, ascending, each beginning where the one before ends
+	doomed     []*segment // before the log's start: their files are yet to be removed, the oldest first
 	epochs     []raft.OffsetAndEpoch
 	flushed    int64 // all before this offset is on disk
 	unsynced   int64 // bytes appended after it
@@ -460,6 +464,10 @@ func (l *Log) close(clean bool) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, s := range l.doomed {
+		s.file.release()
+	}
+	l.doomed = nil
 	if l.failed == nil {
 		l.failed = errClosed
 	}
