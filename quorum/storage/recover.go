@@ -188,7 +188,8 @@ func (r *recoverer) judge(bad *damage) error {
 
 func (r *recoverer) judgeStart() error {
 	l := r.log
-	if r.safe.Offset > 0 && len(l.segments) > 0 && r.safe.Offset > l.segments[0].base && r.safe.Offset <= r.next {
+	// No epoch: when that was noted, the record before had been cleaned away. But the removal of its segment may be undone.
+	if r.safe.Epoch > 0 && len(l.segments) > 0 && r.safe.Offset > l.segments[0].base && r.safe.Offset <= r.next {
 		if e := epochBefore(r.epochs, r.safe.Offset); e != r.safe.Epoch {
 			return fault(LogCorrupt, "%s holds epoch %d before offset %d, where epoch %d was committed", l.dir, e, r.safe.Offset, r.safe.Epoch)
 		}
