@@ -25,10 +25,14 @@ type driver struct {
 	answers map[raft.RequestID]any
 	sends   []raft.Send
 	flush   *Flush
+	jobs    []*Job
 	dropped []error
-	hold    bool          // flushes wait for release
+	hold    bool          // flushes and jobs wait for release
 	wall    time.Duration // how wrong the wall clock is
 	static  raft.VoterSet
+
+	storage   storage.Options
+	snapshots Snapshots
 }
 
 var self = raft.ReplicaKey{ID: 0, DirectoryID: raft.UUID{0: 0x10}}
@@ -56,7 +60,7 @@ func endpoints(i int) []raft.Endpoint {
 
 func (d *driver) open() {
 	d.t.Helper()
-	r, err := Open(d.fs, "/data", storage.Options{}, Config{
+	r, err := Open(d.fs, "/data", d.storage, Config{
 		Raft: raft.Config{
 			Endpoints: endpoints(0), Listener: "CONTROLLER", KRaft: raft.VersionRange{Max: 1}, StaticVoters: d.static,
 			ElectionTimeout: time.Second, FetchTimeout: 2 * time.Second, ElectionBackoffMax: time.Second,
@@ -65,13 +69,14 @@ func (d *driver) open() {
 			Rand: rand.New(rand.NewPCG(1, 2)),
 		},
 		Producers:      state.Options{MaxProducers: 100, Expiration: time.Hour},
+		Snapshots:      d.snapshots,
 		MaxParkedReads: 10,
 		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(d.wall) },
 	}, d.now)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.r, d.flush, d.sends = r, nil, nil
+	d.r, d.flush, d.jobs, d.sends = r, nil, nil, nil
 	d.take(r.Start(d.now))
 }
 
@@ -102,21 +107,27 @@ func (d *driver) take(o Output) {
 			d.t.Fatal(err)
 		}
 	}
+	d.jobs = append(d.jobs, o.Jobs...)
 	if o.Flush != nil {
 		d.flush = o.Flush
-		if !d.hold {
-			d.release()
-		}
+	}
+	if !d.hold {
+		d.release()
 	}
 }
 
-// release runs the flush that waits, and those that follow from it.
+// release runs the flush and the jobs that wait, and those that follow from them.
 func (d *driver) release() {
 	d.t.Helper()
-	for d.flush != nil {
-		f := d.flush
-		d.flush = nil
-		d.step(Flushed{Flush: f, Err: f.Run()})
+	for d.flush != nil || len(d.jobs) > 0 {
+		if f := d.flush; f != nil {
+			d.flush = nil
+			d.step(Flushed{Flush: f, Err: f.Run()})
+			continue
+		}
+		job := d.jobs[0]
+		d.jobs = d.jobs[1:]
+		d.step(Done{Job: job, Err: job.Run()})
 	}
 }
 
