@@ -295,6 +295,10 @@ func (c *client) catchUp(op *readOp) {
 			for _, kv := range records(b.Raw) {
 				c.view[kv.key] = kv.value
 			}
+			if b.BaseOffset > c.position || int64(b.Count) < b.NextOffset()-b.BaseOffset {
+				// A record that is left out has a newer one, but that may stand behind the offset that was to be read up to.
+				op.latest = max(op.latest, r.HighWatermark)
+			}
 			c.position = b.NextOffset()
 		}
 		c.catchUp(op)

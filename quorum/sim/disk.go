@@ -26,6 +26,10 @@ type disk struct {
 	state, durableState *raft.ElectionState
 	onState             func(raft.ElectionState) // hears of each new durable content
 
+	checkpoints  []raft.OffsetAndEpoch // with their names, the bootstrap checkpoint not among them
+	onCheckpoint func(name string)     // hears of each that gets its name
+	covered      func(offset int64) []*batch
+
 	lock io.Closer // the process has it
 	cuts int       // batches truncated since the oracle looked last
 	cut  int       // truncations of this process's time
@@ -102,7 +106,7 @@ func (d *disk) powerCut(dice dice, survives float64) {
 // rescan reads what a disk holds that nobody writes to: all of it counts as durable.
 func (d *disk) rescan() {
 	d.log = shadow{}
-	d.state, d.durableState = nil, nil
+	d.state, d.durableState, d.checkpoints = nil, nil, nil
 	clear(d.poison)
 	tops, err := d.mem.List(dataDir)
 	if err != nil {
@@ -118,8 +122,13 @@ func (d *disk) rescan() {
 			switch full := path.Join(dir, name); {
 			case isSegment(full):
 				if b, err := vfs.ReadFile(d.mem, full); err == nil {
+					if len(d.log.segments) == 0 {
+						d.log.adopt(d.covered(segmentBase(full)))
+					}
 					d.log.rescan(full, b)
 				}
+			case isCheckpoint(full):
+				d.checkpoints = append(d.checkpoints, checkpointID(full))
 			case isState(full):
 				d.readState(full)
 				d.durableState = d.state
@@ -171,6 +180,9 @@ func (d *disk) Create(name string) (vfs.File, error) {
 	d.change()
 	f, err := d.FS.Create(name)
 	if err == nil && isSegment(name) {
+		if base := segmentBase(name); base > d.log.end { // a checkpoint has replaced the log
+			d.log.adopt(d.covered(base))
+		}
 		d.log.create(name)
 	}
 	return d.file(name, f, err)
@@ -187,6 +199,12 @@ func (d *disk) Rename(from, to string) error {
 	if isState(to) {
 		d.readState(to)
 	}
+	if isCheckpoint(to) {
+		d.checkpoints = append(d.checkpoints, checkpointID(to))
+		if d.onCheckpoint != nil {
+			d.onCheckpoint(to)
+		}
+	}
 	return nil
 }
 
@@ -197,6 +215,9 @@ func (d *disk) Remove(name string) error {
 	}
 	if isSegment(name) {
 		d.log.remove(name)
+	}
+	if isCheckpoint(name) {
+		d.checkpoints = slices.DeleteFunc(d.checkpoints, func(id raft.OffsetAndEpoch) bool { return id == checkpointID(name) })
 	}
 	return nil
 }

@@ -17,15 +17,16 @@
 //
 // Of package replica: given the same directory, random source and events, a Replica does the same; Step makes durable
 // whatever must be before a message may leave; Output.Flush may be run at any later time and reported at any time after
-// that; Answer.ID names the event that asked. Of package transport: requests and answers of one connection arrive in
-// order, the answers in the order of the requests; a request has at most one outcome; a connection whose request is older
-// than the request timeout is closed; when one ends, it is dialed again once, which tells a dead process from a cut cable.
+// that, and so may Output.Jobs; Answer.ID names the event that asked. Of package transport: requests and answers of one
+// connection arrive in order, the answers in the order of the requests; a request has at most one outcome; a connection
+// whose request is older than the request timeout is closed; when one ends, it is dialed again once, which tells a dead
+// process from a cut cable.
 //
 // # Reading order
 //
 // plan.go (what a seed draws), world.go (time, phases), member.go (a machine), process.go (what runs on it), network.go,
-// protocol.go (messages as bytes), disk.go and shadow.go, voters.go, admin.go, chaos.go and calm.go, client.go, oracle.go, history.go,
-// trace.go. The tests: sim_test.go and runner_test.go (seeds), planted_test.go (does the oracle see anything at all? bugs at
-// the borders and in the core), scenario_test.go (single scenarios by hand), handoff_test.go (how good are handoffs?),
-// observers_test.go (what do they cost?). plant.go and marks.go are for the first two.
+// protocol.go (messages as bytes), disk.go, shadow.go and snapshot.go, voters.go, admin.go, chaos.go and calm.go, client.go,
+// oracle.go, history.go, trace.go. The tests: sim_test.go and runner_test.go (seeds), planted_test.go (does the oracle see
+// anything at all? bugs at the borders and in the core), scenario_test.go (single scenarios by hand), handoff_test.go (how
+// good are handoffs?), observers_test.go (what do they cost?). plant.go and marks.go are for the first two.
 package sim

@@ -37,7 +37,13 @@ const (
 	leftInOffice                   // a leader led on that is no voter any more
 	upgraded                       // kraft.version went to 1
 	setUndone                      // a truncation took a voter set back
-	markCount          = int(setUndone) + 1
+	snapshotMade                   //
+	logCleaned                     // … and the log cut behind it
+	snapshotOffered                // a download begins
+	downloadDropped                // … and comes to nothing
+	snapshotInstalled              // … or into its place
+	compactedRead                  // a client is shown less than was appended
+	markCount          = int(compactedRead) + 1
 )
 
 func (k mark) String() string {
@@ -48,6 +54,7 @@ func (k mark) String() string {
 		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
 		"no room to start", "flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
+		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
 	}[k]
 }
 

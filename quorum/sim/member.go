@@ -50,6 +50,7 @@ type member struct {
 	peers    []*caller
 	requests map[raft.RequestID]*exchange
 	lastID   raft.RequestID
+	jobs     []*replica.Job
 	flushing bool // an fsync runs, or its outcome is on the way
 	stopping bool // it was asked to stop
 	ended    bool // the replica has stopped; the process only waits for that fsync
@@ -109,6 +110,8 @@ func (w *world) plannedVoters() raft.VoterSet {
 func (m *member) format() {
 	m.disk = newDisk(vfs.NewMem(), m.w.plant)
 	m.disk.onState = func(s raft.ElectionState) { m.w.oracle.persisted(m, s) }
+	m.disk.onCheckpoint = func(name string) { m.w.oracle.named(m, name) }
+	m.disk.covered = m.w.oracle.covered
 	o := storage.FormatOptions{
 		ClusterID: clusterID, NodeID: m.id, DirectoryID: m.key.DirectoryID,
 		KRaftVersion: m.w.plan.kraftVersion, Timestamp: 1_700_000_000_000,
@@ -135,10 +138,11 @@ func (m *member) config() replica.Config {
 			AutoJoin:        p.autoJoin && m.voter,
 			ElectionTimeout: p.electionTimeout, FetchTimeout: p.fetchTimeout, ElectionBackoffMax: time.Second,
 			RequestTimeout: p.requestTimeout, RetryBackoff: p.retryBackoff, AppendLinger: p.linger,
-			FetchMaxWait: p.fetchMaxWait, FetchMaxBytes: p.fetchMaxBytes, MaxPending: 1000,
+			FetchMaxWait: p.fetchMaxWait, FetchMaxBytes: p.fetchMaxBytes, SnapshotMaxBytes: p.snapshots.maxBytes, MaxPending: 1000,
 			Rand: newDice(m.dice.Uint64(), "raft").Rand,
 		},
 		Producers:      state.Options{MaxProducers: 1000, Expiration: 24 * time.Hour},
+		Snapshots:      p.snapshots.options(),
 		MaxParkedReads: 100,
 		Wall:           func() time.Time { return time.UnixMilli(1_700_000_000_000).Add(m.w.now + m.wallOff) },
 	}
@@ -170,7 +174,7 @@ func (m *member) start() {
 		drift = int64(d.IntN(2*most+1) - most)
 	}
 	m.clock = clock{origin: m.w.now, base: raft.Instant(1 + d.Int64N(int64(1000*time.Hour))), ppm: 1_000_000 + drift}
-	m.held = nil
+	m.held, m.jobs = nil, nil
 	m.tickAt, m.ticks, m.pausedUntil, m.flushing, m.stopping, m.ended = -1, 0, 0, false, false, false
 	m.requests = map[raft.RequestID]*exchange{}
 	m.seen = newSeen()
@@ -257,7 +261,10 @@ func (m *member) end() {
 // stopped is a process that has done all that a graceful stop asks for.
 func (m *member) stopped() {
 	m.ended = true
-	if m.flushing { // it must not be closed under an fsync
+	for _, job := range m.jobs {
+		job.Cancel()
+	}
+	if m.flushing || len(m.jobs) > 0 { // it must not be closed under an fsync, or a job
 		m.alone(m.w.now+time.Millisecond, m.stopped)
 		return
 	}

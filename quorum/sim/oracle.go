@@ -46,6 +46,7 @@ type oracle struct {
 	committedIn []raft.Epoch
 	producers   map[int64]int32 // next sequence of each producer among the committed
 	values      map[string]place
+	offsets     map[string][]int64 // where the committed records of each key stand
 	// For statistics: who won, and who had resigned in whose favour.
 	elections    []election
 	resignations map[raft.Epoch]resignation
@@ -77,7 +78,7 @@ type ballot struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, leaders: map[raft.Epoch]raft.NodeID{}, offices: map[raft.Epoch]bool{}, votes: map[ballot]raft.NodeID{},
-		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]place{},
+		chains: map[raft.OffsetAndEpoch]uint64{}, producers: map[int64]int32{}, values: map[string]place{}, offsets: map[string][]int64{},
 		resignations: map[raft.Epoch]resignation{},
 	}
 }
@@ -97,6 +98,8 @@ type seen struct {
 	belowReserve  bool
 	shown         int64
 	segments      int
+	logStart      int64
+	download      *raft.DownloadStatus
 	checked       int // batches below the high watermark that were compared
 	second        time.Duration
 	fetch         fetchSeen
@@ -202,6 +205,7 @@ func (o *oracle) look(m *member) {
 	o.lookAtLog(m, &st)
 	o.lookAtVoters(m, &st)
 	o.lookAtHighWatermark(m, before)
+	o.lookAtLogStart(m, &st)
 }
 
 // leaving reports whether a member may act as a voter though its log's newest set lacks it: an earlier one has it, and it
@@ -396,6 +400,7 @@ func (o *oracle) commit(m *member, earlier raft.VoterSet, n int, b *batch) {
 			o.w.violate("AckedOnce", "%q stands at offset %d and again at %d", r.value, first.offset, b.base+int64(offset))
 		}
 		o.values[r.value] = place{b.base + int64(offset), o.w.now}
+		o.recordAt(r.key, b.base+int64(offset))
 	}
 }
 
@@ -446,7 +451,9 @@ func (o *oracle) sends(m *member, s raft.Send) {
 	case raft.FetchRequest:
 		o.fetches(m, s.Correlation, r)
 	case raft.UpdateRaftVoterRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest, raft.ApiVersionsRequest: // promise nothing
-	case raft.FetchSnapshotRequest, raft.DescribeQuorumRequest:
+	case raft.FetchSnapshotRequest:
+		o.waits(m, s.Correlation)
+	case raft.DescribeQuorumRequest:
 		o.w.violate("NoIllegalState", "node %d sends a %T", m.id, r)
 	}
 }
@@ -458,6 +465,11 @@ func (o *oracle) fetches(m *member, c raft.Correlation, r raft.FetchRequest) {
 	if end := m.disk.log.durableEnd(); m.voter && r.Offset > end {
 		o.w.violate("FlushedIsDurable", "node %d fetches from offset %d, durable is %d", m.id, r.Offset, end)
 	}
+	o.waits(m, c)
+}
+
+// waits notes that a member waits for the answer to a Fetch or FetchSnapshot.
+func (o *oracle) waits(m *member, c raft.Correlation) {
 	s, f := &m.seen, m.seen.fetch
 	now := m.clock.read(o.w.now)
 	if f.correlation != 0 && now < f.until && s.role == raft.Follower {
@@ -580,13 +592,21 @@ func (o *oracle) reads(m *member, offset int64, r replica.ReadResult) {
 		case b == nil:
 			o.w.violate("CommittedPrefix", "node %d gave a client offset %d, committed is %d", m.id, raw.BaseOffset, o.committedEnd())
 			return
-		case !bytes.Equal(b.raw, raw.Raw):
-			o.w.violate("CommittedPrefix", "node %d gave a client something else than %s", m.id, b.where())
-			return
-		case offset > b.last || offset < b.base:
+		case offset > raw.LastOffset():
 			o.w.violate("CommittedPrefix", "node %d was asked for offset %d and gave %s", m.id, offset, b.where())
 			return
 		}
-		offset = b.last + 1
+		why := o.unlike(raw, o.committedEnd())
+		if why == "" {
+			why = o.skipped(offset, raw.BaseOffset, o.committedEnd())
+		}
+		if why != "" {
+			o.w.violate("CommittedPrefix", "node %d was asked for offset %d and gave a client something else than %s: %s", m.id, offset, b.where(), why)
+			return
+		}
+		if raw.BaseOffset > offset || !bytes.Equal(b.raw, raw.Raw) {
+			o.w.saw(compactedRead)
+		}
+		offset = raw.NextOffset()
 	}
 }

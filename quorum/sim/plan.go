@@ -40,6 +40,8 @@ type plan struct {
 	// operations bounds the appends of a client, and with them the time that checking its history takes.
 	operations int
 
+	snapshots snapshotPlan
+
 	aside    bool                      // who is cut off at the end is cut off from the other voters only
 	autoJoin bool                      // who is no voter but might be asks to be made one
 	down     time.Duration             // mean time until a dead process is started again
@@ -48,7 +50,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 3
+const generation = 4
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -133,6 +135,12 @@ func drawAs(seed uint64, generation int) plan {
 			p.every[upgrade] = d.between(500*time.Millisecond, 3*time.Second)
 		}
 	}
+	if generation >= 4 {
+		p.snapshots = drawSnapshots(d)
+		if p.snapshots.bytes > 0 && d.chance(0.7) {
+			p.segmentBytes = 2000 // else there is nothing to clean
+		}
+	}
 	return p
 }
 
@@ -145,6 +153,7 @@ func (p plan) String() string {
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.linger, p.fetchMaxBytes, p.segmentBytes)
 	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more (in the telling: %v), told up to %v late\n",
 		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.stall, p.stallTold, p.flushLate)
+	fmt.Fprintf(&b, "  %v\n", p.snapshots)
 	fmt.Fprintf(&b, "  at the end who is cut off sees observers %v\n", p.aside)
 	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {

@@ -18,6 +18,7 @@ type plant struct {
 	answer       func(m *member, a *replica.Answer)
 	clientAnswer func(m *member, request replica.Event) any // an answer made up at once; nil: none
 	fetched      func(m *member, f *replica.Fetched)
+	chunk        func(data []byte) // of a snapshot, on its way
 	producers    func(*state.Options)
 	clientBatch  func(raw []byte) []byte
 	script       func(w *world) // faults of its own

@@ -154,6 +154,29 @@ var coreBugs = []planted{
 			p.every[loseVoter], p.every[changeVoters], p.every[isolate], p.every[kill] = 0, 200*time.Millisecond, 500*time.Millisecond, 0
 		},
 	},
+	{
+		name: "a compaction keeps of older snapshots only what is new", within: 20, finds: []string{"ConsistentCommittedData"},
+		edits:   []edit{{"storage/compact.go", "return (!ok || newest <= r.Offset)", "return (!ok && !BUG || ok && newest <= r.Offset)"}},
+		arrange: manySnapshots,
+	},
+	{
+		name: "a log is cleaned up to what is committed", within: 20, finds: []string{"SnapshotAtLogStart", "NoIllegalState"},
+		edits:   []edit{{"storage/clean.go", "	if !d.Log.raiseStart(floor)", "	if BUG {\n		floor = o.HighWatermark\n	}\n	if !d.Log.raiseStart(floor)"}},
+		arrange: manySnapshots,
+	},
+	{
+		name: "a download is put into place though it is damaged", within: 100, finds: []string{"ConsistentCommittedData", "RecoversFromCrash", "NoIllegalState"},
+		plant:   func() *plant { return &plant{chunk: func(data []byte) { data[len(data)/2] ^= 1 }} },
+		edits:   []edit{{"storage/download.go", "	if err := i.all(w.p.file); err != nil {\n", "	if err := i.all(w.p.file); err != nil && !BUG {\n"}},
+		arrange: manySnapshots,
+	},
+}
+
+// manySnapshots lets members fall behind what the others keep.
+func manySnapshots(p *plan) {
+	p.voters, p.observers, p.operations, p.think, p.segmentBytes = 3, 1, 400, 10*time.Millisecond, 2000
+	p.snapshots = snapshotPlan{bytes: 2000, retained: 1, maxBytes: 1000, job: 10 * time.Millisecond}
+	p.every[isolate], p.down = 3*time.Second, 2*time.Second
 }
 
 // assertionsOff silences what the core checks by itself: the bugs are to be found from outside.

@@ -53,6 +53,9 @@ func (m *member) finish(out replica.Output, format string, args ...any) {
 	if out.Flush != nil {
 		m.flush(out.Flush)
 	}
+	for _, job := range out.Jobs {
+		m.run(job)
+	}
 	if out.Stopped {
 		m.stopped()
 		return
@@ -265,6 +268,12 @@ func (m *member) outcome(to *member, s raft.Send, answer any, f raft.Failure) {
 			b.fetched(m, &e)
 		}
 		m.step(e, "<- %d: %s, %d bytes", to.id, about{r.FetchResponse}, len(r.Records))
+	case replica.SnapshotResult:
+		e := replica.FetchedSnapshot{Correlation: s.Correlation, Response: r.FetchSnapshotResponse, Data: append([]byte(nil), r.Data...)}
+		if b := m.w.plant; b != nil && b.chunk != nil && len(e.Data) > 0 {
+			b.chunk(e.Data)
+		}
+		m.step(e, "<- %d: %s, %d bytes", to.id, about{r.FetchSnapshotResponse}, len(r.Data))
 	case raft.Response:
 		m.step(replica.Core{Event: raft.Outcome{Correlation: s.Correlation, Response: r}}, "<- %d: %s", to.id, about{r})
 	default:

@@ -30,6 +30,8 @@ func (r release) version(key int16) (int16, bool) {
 		return [...]int16{16, 17, 17, 18}[r], true
 	case wire.BeginQuorumEpoch, wire.EndQuorumEpoch:
 		return min(int16(r), 1), true
+	case wire.FetchSnapshot:
+		return min(int16(r), 1), true
 	case wire.UpdateRaftVoter, wire.RemoveRaftVoter:
 		return 0, r >= kip853
 	case wire.AddRaftVoter:
@@ -83,8 +85,11 @@ func (m *member) speak(to *member, r raft.Request) (raft.Request, *spoken) {
 // answer turns an answer into bytes and back.
 func (s *spoken) answer(w *world, result any) any {
 	var records []byte
-	if f, ok := result.(replica.FetchResult); ok {
-		result, records = f.FetchResponse, f.Records
+	switch r := result.(type) {
+	case replica.FetchResult:
+		result, records = r.FetchResponse, r.Records
+	case replica.SnapshotResult:
+		result, records = r.FetchSnapshotResponse, r.Data
 	}
 	frame := bytes.Join(s.codec.Encode(s.request, result, wire.Extra{Records: [][]byte{records}}), nil)
 	reply, err := s.codec.DecodeResponse(s.request.Header, frame[4:])
@@ -94,6 +99,9 @@ func (s *spoken) answer(w *world, result any) any {
 	}
 	if f, ok := reply.Response.(raft.FetchResponse); ok {
 		return replica.FetchResult{FetchResponse: f, Records: slices.Clone(reply.Records)}
+	}
+	if f, ok := reply.Response.(raft.FetchSnapshotResponse); ok {
+		return replica.SnapshotResult{FetchSnapshotResponse: f, Data: slices.Clone(reply.Records)}
 	}
 	return reply.Response
 }

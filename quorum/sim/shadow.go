@@ -59,7 +59,9 @@ func (l *shadow) create(name string) {
 }
 
 func (l *shadow) remove(name string) {
-	l.cut(name, 0)
+	if !l.first(name) {
+		l.cut(name, 0)
+	}
 	l.segments = slices.DeleteFunc(l.segments, func(s *shadowSegment) bool { return s.name == name })
 }
 

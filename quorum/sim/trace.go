@@ -80,6 +80,10 @@ func describe(v any) string {
 		return fmt.Sprintf("%s{epoch %d, last %d@%d}", kind, r.Epoch, r.Last.Offset, r.Last.Epoch)
 	case raft.FetchRequest:
 		return fmt.Sprintf("Fetch{epoch %d, offset %d@%d, hw %d}", r.Epoch, r.Offset, r.LastFetchedEpoch, r.HighWatermark)
+	case raft.FetchSnapshotRequest:
+		return fmt.Sprintf("FetchSnapshot{epoch %d, id %d@%d, position %d}", r.Epoch, r.Snapshot.Offset, r.Snapshot.Epoch, r.Position)
+	case raft.FetchSnapshotResponse:
+		return fmt.Sprintf("FetchSnapshot answer{%s, position %d of %d}", head(r.Header), r.Position, r.Size)
 	case raft.BeginQuorumEpochRequest:
 		return fmt.Sprintf("BeginQuorumEpoch{epoch %d}", r.Epoch)
 	case raft.EndQuorumEpochRequest:
@@ -90,6 +94,9 @@ func describe(v any) string {
 		s := fmt.Sprintf("Fetch answer{%s, hw %d", head(r.Header), r.HighWatermark)
 		if r.Diverging != nil {
 			s += fmt.Sprintf(", diverging %d@%d", r.Diverging.Offset, r.Diverging.Epoch)
+		}
+		if r.Snapshot != nil {
+			s += fmt.Sprintf(", snapshot %d@%d", r.Snapshot.Offset, r.Snapshot.Epoch)
 		}
 		return s + "}"
 	case raft.BeginQuorumEpochResponse:
