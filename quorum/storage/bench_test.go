@@ -13,7 +13,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
-func benchDir(b *testing.B) (*storage.Dir, string) {
+func benchDir(b testing.TB) (*storage.Dir, string) {
 	b.Helper()
 	dir := b.TempDir()
 	if err := storage.Format(vfs.OS, dir, formatOptions()); err != nil {

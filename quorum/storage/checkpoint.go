@@ -102,11 +102,14 @@ const maxIndex = 4096
 // inspection checks the batches of a checkpoint as they come by and notes where they are.
 //
 // A checkpoint is a control batch whose first record is a SnapshotHeader, data batches, and a control batch that ends with
-// a SnapshotFooter. Data lies below the offset of its name, in order, and of no later epoch. The offsets of the control
-// batches mean nothing: ours begin at 0 and at the offset of the name, Kafka counts.
+// a SnapshotFooter. Data lies below the offset of its name, in order, and so do epochs. The control batches are not part
+// of that order: the first one has offset 0, and takes more of them if there are voters, which data may have as well. The
+// last one is at the offset of the name where we write it, and where it comes to lie where Kafka does.
 type inspection struct {
 	checkpoint
 	batches int
+	after   int64      // offset after the first batch
+	epoch   raft.Epoch // of the last data batch
 	footer  bool
 	heard   func(record.Batch) // of data batches, or nil
 }
@@ -132,8 +135,8 @@ func (i *inspection) add(b record.Batch) error {
 		return bad("it does not begin with a SnapshotHeader")
 	case b.BaseOffset < i.next:
 		return bad("batch at offset %d follows offset %d", b.BaseOffset, i.next-1)
-	case b.Epoch > i.ID.Epoch:
-		return bad("batch at offset %d has epoch %d", b.BaseOffset, b.Epoch)
+	case b.Epoch < i.epoch || b.Epoch > i.ID.Epoch:
+		return bad("batch at offset %d has epoch %d, the one before %d", b.BaseOffset, b.Epoch, i.epoch)
 	case b.NextOffset() > i.ID.Offset && i.ID != raft.OffsetAndEpoch{}: // the bootstrap checkpoint may hold data, too
 		return bad("batch at offset %d ends at %d", b.BaseOffset, b.LastOffset())
 	}
@@ -146,7 +149,7 @@ func (i *inspection) add(b record.Batch) error {
 		}
 		i.index, i.step = i.index[:maxIndex/2], 2*i.step
 	}
-	i.next, i.size = b.NextOffset(), i.Size
+	i.next, i.size, i.epoch = b.NextOffset(), i.Size, b.Epoch
 	i.Records += int64(b.Count)
 	if b.Count > 0 {
 		i.maxTimestamp = max(i.maxTimestamp, b.MaxTimestamp)
@@ -163,10 +166,16 @@ func (i *inspection) control(b record.Batch, bad func(string, ...any) error) err
 		return fmt.Errorf("position %d: %w", i.Size-int64(b.Size), err)
 	}
 	first := i.batches == 1
+	if b.Epoch < 0 || b.Epoch > i.ID.Epoch {
+		return bad("control batch has epoch %d", b.Epoch)
+	}
 	switch header := controls[0].Type == record.TypeSnapshotHeader; {
 	case first && !header:
 		return bad("it begins with %s, not with a SnapshotHeader", controls[0].Type)
+	case first && b.BaseOffset != 0:
+		return bad("it begins at offset %d, not 0", b.BaseOffset)
 	case first:
+		i.after = b.NextOffset()
 		i.Timestamp = controls[0].LastContainedLogTimestamp
 		i.from, i.size = i.Size, i.Size
 	}
@@ -176,8 +185,12 @@ func (i *inspection) control(b record.Batch, bad func(string, ...any) error) err
 		}
 	}
 	i.footer = controls[len(controls)-1].Type == record.TypeSnapshotFooter
-	if !first && !i.footer {
+	switch {
+	case first:
+	case !i.footer:
 		return bad("%s between its batches", controls[0].Type)
+	case b.BaseOffset != i.ID.Offset && b.BaseOffset != max(i.after, i.next):
+		return bad("SnapshotFooter at offset %d", b.BaseOffset)
 	}
 	return nil
 }

@@ -171,21 +171,21 @@ func TestPR13PowerCutAtEveryCall(t *testing.T) {
 	for seed := range n {
 		c := life(t, seed)
 		for op, n := range c {
-			total[op] = at{total[op].points + n.points, total[op].schedules + n.schedules}
+			total[op] = tally{total[op].points + n.points, total[op].schedules + n.schedules}
 		}
 	}
-	var sum at
+	var sum tally
 	for _, op := range slices.Sorted(maps.Keys(total)) {
 		t.Logf("%-12s %6d points, %7d schedules", op, total[op].points, total[op].schedules)
-		sum = at{sum.points + total[op].points, sum.schedules + total[op].schedules}
+		sum = tally{sum.points + total[op].points, sum.schedules + total[op].schedules}
 	}
 	t.Logf("%-12s %6d points, %7d schedules", "together", sum.points, sum.schedules)
 }
 
 // crashes counts, by operation, the calls before which the power was cut, and the states that it left.
-type crashes map[string]at
+type crashes map[string]tally
 
-type at struct{ points, schedules int }
+type tally struct{ points, schedules int }
 
 // overwriting is batchOf with few keys.
 func overwriting(base int64, epoch raft.Epoch, n, valueBytes int) []byte {

@@ -1,12 +1,15 @@
 package storage_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 )
 
@@ -49,6 +52,99 @@ func FuzzOpen(f *testing.F) {
 		}
 		mustClose(t, d)
 	})
+}
+
+// FuzzCheckpoint offers any bytes as a checkpoint, with the CRCs made right. What is taken is read, walked, compacted and
+// found again by the next start; what is not leaves nothing behind. Put into the directory, it is used or given up.
+func FuzzCheckpoint(f *testing.F) {
+	d := filled(f, formatted(f), 12)
+	ours := snapshotBytes(f, d, compactTo(f, d, 36))
+	d.Abandon()
+	f.Add(ours, int64(36), int32(2))
+	f.Add(ours[:len(ours)-72], int64(36), int32(2))
+	kafkas, err := os.ReadFile(filepath.Join(kafkaDirs, "dynamic-leader", "__cluster_metadata-0", "00000000000000000443-0000000005.checkpoint"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(kafkas[:min(len(kafkas), 4000)], int64(443), int32(5))
+	f.Add(kafkas, int64(443), int32(5))
+	f.Fuzz(func(t *testing.T, content []byte, offset int64, epoch int32) {
+		if offset <= 0 || epoch < 0 || len(content) > 1<<16 {
+			return
+		}
+		reseal(content)
+		id := at(offset, raft.Epoch(epoch))
+		fsys := formatted(t)
+		d := open(t, fsys, opts)
+		w, _, err := offer(d, id, content)
+		if _, fault := errors.AsType[*storage.Fault](err); fault {
+			t.Fatalf("a fault: %v", err)
+		}
+		if err != nil {
+			w.Discard()
+			mustClose(t, d)
+			writeFile(t, fsys, checkpointFile(id), string(content))
+			if d, err = storage.Open(fsys, dataDir, opts); err == nil { // it starts without
+				if len(d.Checkpoints()) > 0 {
+					t.Fatal("the start takes what a download does not")
+				}
+				d.Abandon()
+			} else if !storage.IsToken(err, storage.UnknownRecord) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := d.Install(w, true); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, d)
+		d = open(t, fsys, opts)
+		defer d.Abandon()
+		if infos := d.Checkpoints(); len(infos) != 1 || infos[0].ID != id || d.Log.Start() != offset || d.Log.End() != offset {
+			t.Fatalf("checkpoints %v, log [%d, %d)", infos, d.Log.Start(), d.Log.End())
+		}
+		records := int64(0)
+		for from := int64(0); from < offset; {
+			data, err := d.ReadFrom(nil, from, 1000, offset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(data) == 0 {
+				break
+			}
+			for b, err := range record.All(data) {
+				if err != nil || b.NextOffset() <= from {
+					t.Fatalf("read at %d: %+v, %v", from, b.Header, err)
+				}
+				from = b.NextOffset()
+				records += int64(b.Count)
+			}
+		}
+		if records != d.Checkpoints()[0].Records {
+			t.Fatalf("read %d records of %d", records, d.Checkpoints()[0].Records)
+		}
+		if offset > 1<<62 {
+			return
+		}
+		mustAppend(t, d, batch(offset, raft.Epoch(epoch), 2))
+		switch err := compactErr(d, mustFlush(t, d)); {
+		case storage.IsToken(err, storage.LogCorrupt): // its records, which nobody has looked into
+		case err != nil:
+			t.Fatal(err)
+		}
+	})
+}
+
+// reseal makes the CRCs of all batches right.
+func reseal(p []byte) {
+	for len(p) > 0 {
+		h, err := record.ParseHeader(p)
+		if err != nil || h.Size > len(p) {
+			return
+		}
+		binary.BigEndian.PutUint32(p[17:], crc32.Checksum(p[21:h.Size], crc32.MakeTable(crc32.Castagnoli)))
+		p = p[h.Size:]
+	}
 }
 
 // FuzzSmallFiles: what a decoder accepts, it writes so that it reads the same again.
