@@ -36,18 +36,18 @@ func compact(dst []byte, b Batch, keep func(Record) bool, horizon int64, setHori
 	h.Count = 0
 	var latest int64
 	start := len(dst)
-	out := append(dst, make([]byte, HeaderSize)...)
+	dst = append(dst, make([]byte, HeaderSize)...)
 	for r, err := range b.Records() {
 		if err != nil {
-			return dst, Header{}, err
+			return dst[:start], Header{}, err
 		}
 		if !keep(r) {
 			continue
 		}
 		delta := r.Timestamp - h.BaseTimestamp
-		out = binary.AppendVarint(out, int64(1+varintLen(delta)+len(r.tail)))
-		out = binary.AppendVarint(append(out, 0), delta)
-		out = append(out, r.tail...)
+		dst = binary.AppendVarint(dst, int64(1+varintLen(delta)+len(r.tail)))
+		dst = binary.AppendVarint(append(dst, 0), delta)
+		dst = append(dst, r.tail...)
 		if latest = max(latest, r.Timestamp); h.Count == 0 {
 			latest = r.Timestamp
 		}
@@ -59,7 +59,7 @@ func compact(dst []byte, b Batch, keep func(Record) bool, horizon int64, setHori
 	case setHorizon: // nothing left that it is for
 		h.Attributes, h.BaseTimestamp = b.Attributes&^attrCodec, b.BaseTimestamp
 	}
-	h.Size = len(out) - start
-	h.CRC = putHeader(out[start:], h)
-	return out, h, nil
+	h.Size = len(dst) - start
+	h.CRC = putHeader(dst[start:], h)
+	return dst, h, nil
 }

@@ -200,6 +200,7 @@ func (c *Compaction) inForce(r raft.ControlRecord) {
 		c.kraftVersion = &r
 	case raft.Voters:
 		c.voters = &r
+	case raft.LeaderChange: // every leader writes its own
 	}
 }
 
@@ -255,13 +256,6 @@ func (c *Compaction) write(w *compactWriter) error {
 	})
 	if err != nil {
 		return err
-	}
-	if w.seen.next < c.id.Offset {
-		// Or a client that reads to the end would wait for ever for what compaction has dropped. Kafka's cleaner leaves a
-		// batch without records, too.
-		if err := w.add(record.Empty(c.id.Offset-1, c.id.Epoch, c.timestamp)); err != nil {
-			return err
-		}
 	}
 	foot := record.Control{Type: record.TypeSnapshotFooter}
 	if err := w.add(record.EncodeControls(c.id.Offset, c.id.Epoch, c.timestamp, foot)); err != nil {

@@ -421,7 +421,7 @@ func TestC181DownloadsAreCheckedWhole(t *testing.T) {
 	}
 	n := len(parts)
 	head, data, foot := parts[0], parts[1:n-1], parts[n-1]
-	join := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	join := slices.Concat[[]byte]
 	all := slices.Concat(data...)
 	leader := record.EncodeControl(30, 1, 1000, raft.LeaderChange{Leader: 1})
 	for _, tt := range []struct {
@@ -454,8 +454,7 @@ func TestC181DownloadsAreCheckedWhole(t *testing.T) {
 		if !errors.Is(err, tt.is) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.is)
 		}
-		var f *storage.Fault
-		if errors.As(err, &f) {
+		if _, fault := errors.AsType[*storage.Fault](err); fault {
 			t.Errorf("%s: a leader's bytes are no fault of the directory: %v", tt.name, err)
 		}
 		if err != nil {
@@ -638,8 +637,7 @@ func TestST01FullDiskAtEveryWrite(t *testing.T) {
 			err := do()
 			if err != nil && full && failed == nil {
 				failed = err
-				var f *storage.Fault
-				if !errors.Is(err, storage.ErrDiskFull) || errors.As(err, &f) {
+				if _, fault := errors.AsType[*storage.Fault](err); fault || !errors.Is(err, storage.ErrDiskFull) {
 					t.Fatalf("full at write %d, %s: %v", first, what, err)
 				}
 				full = false

@@ -12,25 +12,28 @@ import (
 // What clients see is one topic: what the newest checkpoint covers comes from there, the rest from the log.
 
 // ReadFrom is Read over the topic. The first batch may begin beyond offset, since compaction leaves gaps, and may be
-// empty: a producer's last. An offset below 0 or beyond the log's end is ErrOffset. Any goroutine may call it.
+// without records: a producer's last, or one that only says that nothing is left before the checkpoint's end. Without the
+// latter a client that reads to the end would wait for ever for what compaction has dropped. An offset below 0 or beyond
+// the log's end is ErrOffset. Any goroutine may call it.
 func (d *Dir) ReadFrom(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error) {
 	if offset < 0 {
 		return nil, fmt.Errorf("offset %d: %w", offset, ErrOffset)
 	}
 	for {
-		if c := d.checkpoints.covering(offset); c != nil {
-			data, err := c.view.read(buf, offset, maxBytes, upTo)
-			c.file.release()
-			if err != nil || len(data) > 0 || upTo <= c.ID.Offset {
-				return data, err
+		c := d.checkpoints.covering(offset)
+		if c == nil {
+			data, err := d.Log.Read(buf, offset, maxBytes, upTo)
+			if errors.Is(err, ErrOffset) && d.covered(offset) {
+				continue // cleaned away since we looked: there is a newer checkpoint
 			}
-			offset = c.ID.Offset
-		}
-		data, err := d.Log.Read(buf, offset, maxBytes, upTo)
-		if !errors.Is(err, ErrOffset) || !d.covered(offset) {
 			return data, err
 		}
-		// Cleaned away since we looked; there is a newer checkpoint.
+		data, err := c.view.read(buf, offset, maxBytes, upTo)
+		c.file.release()
+		if err == nil && len(data) == 0 && upTo >= c.ID.Offset {
+			data = append(buf[:0], record.Empty(c.ID.Offset-1, c.ID.Epoch, c.Timestamp)...)
+		}
+		return data, err
 	}
 }
 

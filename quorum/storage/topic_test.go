@@ -99,6 +99,7 @@ const retention = 24 * time.Hour
 func (h *history) append() {
 	if h.rng.IntN(8) == 0 { // a leader begins, or the voters change
 		h.epoch++
+		h.elect()
 		control := []raft.ControlRecord{raft.LeaderChange{Leader: 1, Voters: []raft.NodeID{1}, Granting: []raft.NodeID{1}}}
 		if h.m.next == 0 || h.rng.IntN(2) == 0 {
 			h.set = slices.Clone(h.set)
@@ -129,6 +130,13 @@ func (h *history) append() {
 		h.t.Fatal(err)
 	}
 	h.put(raw)
+}
+
+// elect writes down who leads the epoch.
+func (h *history) elect() {
+	if err := h.d.WriteElectionState(raft.ElectionState{Epoch: h.epoch, Leader: 1, Voted: raft.NoReplica}, 1, nil); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 func (h *history) put(raw []byte) {
@@ -317,6 +325,7 @@ func (h *history) catchUp() {
 	h.checkVoters(controls)
 	h.d.Abandon()
 	h.disk, h.d = disk, follower
+	h.elect()
 }
 
 // read reads from an offset to the end, or to a limit, as a client does.
@@ -347,7 +356,7 @@ func (h *history) parse(p []byte, from int64) (seen []entry, next int64) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		if b.BaseOffset < next && next > from || b.NextOffset() <= from || h.m.epochs[b.BaseOffset] != b.Epoch && b.Count > 0 {
+		if b.BaseOffset < next && next > from || b.NextOffset() <= from || h.m.epochs[b.BaseOffset] != b.Epoch && b.NextOffset() != h.m.covered {
 			h.t.Fatalf("read from %d: batch %d-%d epoch %d, want epoch %d", from, b.BaseOffset, b.LastOffset(), b.Epoch, h.m.epochs[b.BaseOffset])
 		}
 		next = b.NextOffset()
@@ -450,6 +459,7 @@ func runHistory(t *testing.T, seed uint64) int {
 	}
 	h.o.SegmentBytes = 300 + rng.Int64N(4000)
 	h.d = open(t, h.disk, h.o)
+	h.elect()
 	h.put(record.EncodeControl(0, 1, h.now, raft.LeaderChange{Leader: 1}, raft.KRaftVersion{Version: 1}, raft.Voters{Set: h.set}))
 	slow := rng.IntN(2) == 0 // some clients sleep longer than tombstones stay
 	for range 60 {
@@ -492,5 +502,14 @@ func runHistory(t *testing.T, seed uint64) int {
 		t.Fatalf("a client that read all along has\n%v\nwant\n%v", h.reader.state, final)
 	}
 	mustClose(t, h.d)
+	r, err := storage.Verify(h.disk, dataDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Findings {
+		if f.Severity != storage.Note {
+			t.Fatalf("verify: %s", f)
+		}
+	}
 	return h.compactions
 }
