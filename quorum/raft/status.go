@@ -7,7 +7,7 @@ func (n *Node) Status() Status {
 		Role: n.role, Self: n.cfg.Self, IsVoter: n.isVoter, Election: n.state,
 		Leader: n.state.Leader, LeaderEndpoints: n.knownEndpoints(),
 		LogStart: n.log.start, LogEnd: n.log.position(), FlushedEnd: n.flushed,
-		HighWatermark: n.highWatermark, EpochStart: Unknown,
+		HighWatermark: n.highWatermark, EpochStart: Unknown, Snapshot: n.log.latest,
 		Voters: n.voters.current(), VotersOffset: n.voters.offset(), KRaftVersion: n.voters.version(),
 		Handoff:        n.transfer.status,
 		PendingAppends: len(n.proposals.held) + len(n.proposals.appended),
@@ -16,9 +16,6 @@ func (n *Node) Status() Status {
 	}
 	if n.state.Leader == n.cfg.Self.ID && n.role != Leader {
 		s.Leader, s.LeaderEndpoints = None, nil // nobody serves this epoch any more
-	}
-	if n.log.latest != nil {
-		s.Snapshot = new(*n.log.latest)
 	}
 	if d := n.download; d != nil {
 		s.Download = &DownloadStatus{Snapshot: d.id, Position: d.position, Size: d.size}

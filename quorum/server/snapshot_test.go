@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,4 +158,62 @@ func TestLeaderChangesInMidDownload(t *testing.T) {
 	if got := c.state(observer); !maps.Equal(got, want) {
 		t.Errorf("%d keys, want %d, or other values", len(got), len(want))
 	}
+}
+
+// Snapshots are replaced while a member downloads one piece by piece, and writes go on: it gets there all the same (ST-09).
+func TestST09SnapshotsAreReplacedWhileOneIsDownloaded(t *testing.T) {
+	c := &cluster{t: t}
+	var slow atomic.Bool
+	c.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return slowConn{conn, &slow}, err
+	}
+	c.form(3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=200")...)
+	leader := c.leader()
+	observer := c.members[3]
+	c.killMember(observer)
+	c.rewrite(100)
+	slow.Store(true)
+	client := c.client(kgo.ProducerBatchCompression(kgo.NoCompression()))
+	first := c.status(leader).Snapshot.Offset
+	c.start(observer)
+	newest := map[string]string{}
+	replaced := 0
+	for n := 0; ; n++ {
+		key, value := fmt.Sprintf("k%d", n%50), fmt.Sprintf("%d %s", n, strings.Repeat("x", 10_000))
+		c.append(client, keyed(key, value))
+		newest[key] = value
+		s, l := c.status(observer), c.status(leader)
+		if s != nil && s.Download != nil && l.Snapshot.Offset != first {
+			first = l.Snapshot.Offset
+			replaced++
+		}
+		if s != nil && s.Ready {
+			break
+		}
+	}
+	if replaced < 2 {
+		t.Errorf("%d snapshots were made while one was downloaded, want 2 at least", replaced)
+	}
+	slow.Store(false)
+	c.caughtUp(observer)
+	got := c.state(observer)
+	for key, value := range newest {
+		if got[key] != value {
+			t.Errorf("%s is %.10q…, want %.10q…", key, got[key], value)
+		}
+	}
+}
+
+// slowConn is a connection to a peer that takes a while to send, now and then.
+type slowConn struct {
+	net.Conn
+	slow *atomic.Bool
+}
+
+func (c slowConn) Write(p []byte) (int, error) {
+	if c.slow.Load() {
+		time.Sleep(2 * time.Millisecond)
+	}
+	return c.Conn.Write(p)
 }
