@@ -20,7 +20,7 @@ type CompactOptions struct {
 	Now             int64               // milliseconds since 1970: what delete horizons are made of and compared with
 	DeleteRetention time.Duration       // how long a tombstone stays after the first checkpoint that holds it (delete.retention.ms)
 	LiveProducer    func(id int64) bool // called from Run; false: its empty batches may go. nil: all are live
-	KeyMemory       int                 // bytes for the keys of the log behind; 0: 12 MiB
+	KeyMemory       int                 // bytes for the keys of the log behind; 0: 6 MiB
 }
 
 // Compaction makes a checkpoint out of the newest one and the log behind it, as Kafka's log cleaner makes a segment: of each
@@ -53,7 +53,7 @@ func (d *Dir) BeginCompaction(o CompactOptions) (*Compaction, error) {
 		return nil, err
 	}
 	if o.KeyMemory == 0 {
-		o.KeyMemory = 12 << 20
+		o.KeyMemory = 6 << 20
 	}
 	o.UpTo = min(o.UpTo, d.Log.FlushedEnd()) // else a crash could leave the log shorter than its checkpoint
 	c := &Compaction{d: d, o: o, base: d.checkpoints.newest(), producers: map[int64]*[keptBatches]int64{}}
