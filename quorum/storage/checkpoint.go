@@ -75,9 +75,10 @@ type checkpoint struct {
 	controls     []raft.ControlRecord // KRaftVersion and Voters
 
 	// guarded by checkpoints.mu
-	seen  raft.Instant // when BeginClean first saw it
-	aged  bool         // seen is set
 	asked bool         // a FetchSnapshot has read it since the last BeginClean
+	aged  bool         // BeginClean has seen it:
+	seen  raft.Instant // first
+	until raft.Instant // it stays until then, since somebody reads it
 }
 
 // placed puts the control records at the last offset that the checkpoint covers: the log goes on behind it, and may be cut
@@ -289,8 +290,8 @@ func (d *Dir) Checkpoints() []CheckpointInfo {
 
 // ReadCheckpoint reads bytes of a checkpoint's file as a FetchSnapshot asks for them: at most maxBytes from position on,
 // into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id, or no more;
-// ErrPosition if position is below 0, or not below size. A checkpoint that was read since the last BeginClean is not
-// cleaned. Any goroutine may call it.
+// ErrPosition if position is below 0, or not below size. Who goes on reading keeps the checkpoint (see BeginClean). Any
+// goroutine may call it.
 func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64, maxBytes int) (data []byte, size int64, err error) {
 	c := &d.checkpoints
 	c.mu.Lock()

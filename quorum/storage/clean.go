@@ -22,9 +22,12 @@ type Cleaning struct {
 	checkpoints []*checkpoint
 }
 
+// keepRead is how long a checkpoint stays that somebody reads: a slow follower must get somewhere.
+const keepRead = 30 * time.Second
+
 // BeginClean takes checkpoints and segments that nobody needs out of the list, oldest first; whoever reads them just now may
-// finish. What a FetchSnapshot has read since the last call stays, and the log behind it, so that a slow follower gets
-// somewhere. The owner calls it; it touches no disk. Nil: there is nothing to clean.
+// finish. What a FetchSnapshot has read since the last call stays for another 30 seconds, and the log behind it. The owner
+// calls it; it touches no disk. Nil: there is nothing to clean.
 func (d *Dir) BeginClean(o CleanOptions) *Cleaning {
 	gone, floor := d.checkpoints.expire(o, d.Log.sizeFrom)
 	if !d.Log.raiseStart(floor) && len(gone) == 0 {
@@ -39,13 +42,15 @@ func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bytes := int64(0)
-	asked := map[*checkpoint]bool{}
 	for _, p := range c.list {
 		if bytes += p.Size; !p.aged {
-			p.seen, p.aged = o.Now, true
+			p.seen, p.until, p.aged = o.Now, o.Now, true
 		}
-		asked[p], p.asked = p.asked, false
+		if p.asked {
+			p.until, p.asked = o.Now.Add(keepRead), false
+		}
 	}
+	read := func(p *checkpoint) bool { return p.until > o.Now }
 	due := func(p *checkpoint) bool {
 		return o.MaxBytes > 0 && bytes+sizeFrom(floor) > o.MaxBytes || o.MaxAge > 0 && time.Duration(o.Now-p.seen) > o.MaxAge
 	}
@@ -53,15 +58,15 @@ func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) 
 	kept := slices.Clone(c.list)
 	for len(kept) > 0 && kept[0].ID.Offset <= o.HighWatermark && due(kept[0]) {
 		floor = kept[0].ID.Offset
-		if len(kept) == 1 || asked[kept[0]] || kept[1].ID.Offset > o.HighWatermark || !due(kept[0]) {
+		if len(kept) == 1 || read(kept[0]) || kept[1].ID.Offset > o.HighWatermark || !due(kept[0]) {
 			break
 		}
 		gone, bytes, kept = append(gone, kept[0]), bytes-kept[0].Size, kept[1:]
 	}
 	// One that is held up holds up none that is younger, or they would pile up behind a download that takes days.
-	if len(kept) > 2 && asked[kept[0]] {
+	if len(kept) > 2 && read(kept[0]) {
 		kept = slices.DeleteFunc(kept, func(p *checkpoint) bool {
-			old := p != kept[0] && p != c.list[len(c.list)-1] && !asked[p] && due(p)
+			old := p != kept[0] && p != c.list[len(c.list)-1] && !read(p) && due(p)
 			if old {
 				gone, bytes = append(gone, p), bytes-p.Size
 			}
