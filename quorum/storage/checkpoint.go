@@ -288,8 +288,8 @@ func (d *Dir) Checkpoints() []CheckpointInfo {
 	return infos
 }
 
-// ReadCheckpoint reads bytes of a checkpoint's file as a FetchSnapshot asks for them: at most maxBytes from position on,
-// into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id, or no more;
+// ReadCheckpoint reads bytes of a checkpoint's file as a FetchSnapshot asks for them: at most maxBytes, or MaxSize, from
+// position on, into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id, or no more;
 // ErrPosition if position is below 0, or not below size. Who goes on reading keeps the checkpoint (see BeginClean). Any
 // goroutine may call it.
 func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64, maxBytes int) (data []byte, size int64, err error) {
@@ -308,7 +308,7 @@ func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64,
 	if position < 0 || position >= found.Size {
 		return nil, found.Size, fmt.Errorf("checkpoint %s at position %d of %d: %w", checkpointName(id), position, found.Size, ErrPosition)
 	}
-	data, err = readAt(found.view, buf, position, int(min(int64(max(maxBytes, 0)), found.Size-position)))
+	data, err = readAt(found.view, buf, position, int(min(int64(min(max(maxBytes, 0), record.MaxSize)), found.Size-position)))
 	return data, found.Size, err
 }
 

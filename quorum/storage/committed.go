@@ -51,6 +51,14 @@ func (l *Log) Committed() int64 {
 // It may run beside everything else.
 func (d *Dir) WriteCommitted() error { return d.Log.writeCommitted() }
 
+// noteCommitted writes the file committed with at least that offset.
+func (l *Log) noteCommitted(offset int64) error {
+	l.mu.Lock()
+	l.committed.mark = max(l.committed.mark, offset)
+	l.mu.Unlock()
+	return l.writeCommitted()
+}
+
 func (l *Log) writeCommitted() error {
 	l.committed.writing.Lock()
 	defer l.committed.writing.Unlock()

@@ -101,6 +101,11 @@ func (c *Compaction) Run() (CheckpointInfo, error) {
 	if c.d.covered(c.from) { // a download was faster
 		return CheckpointInfo{}, ErrNothingNew
 	}
+	// The log must be known to be committed so far before it is compacted so far: else damage below the checkpoint's end could
+	// pass for a torn tail, and the log for one that the checkpoint replaces.
+	if err := c.d.Log.noteCommitted(c.id.Offset); err != nil {
+		return CheckpointInfo{}, err
+	}
 	if err := p.finish(&w.seen.checkpoint); err != nil {
 		return CheckpointInfo{}, err
 	}

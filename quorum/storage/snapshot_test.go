@@ -192,6 +192,29 @@ func TestST08DamagedCheckpoint(t *testing.T) {
 	}
 }
 
+// TestST04DamageBelowACheckpointIsFatal: it must not pass for a torn tail just because nobody has written the file committed
+// since, or the log be replaced by a checkpoint that ends before what was acknowledged.
+func TestST04DamageBelowACheckpointIsFatal(t *testing.T) {
+	fsys := formatted(t)
+	d := open(t, fsys, opts)
+	for range 30 {
+		mustAppend(t, d, overwriting(d.Log.End(), 1, 3, 50))
+	}
+	mustFlush(t, d)
+	compactTo(t, d, 60)
+	d.Abandon()
+	segment := logDir + "/00000000000000000000.log"
+	content := []byte(readFile(t, fsys, segment))
+	content[len(content)/3] ^= 1
+	writeFile(t, fsys, segment, string(content))
+	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.LogCorrupt) {
+		t.Error(err)
+	}
+	if readFile(t, fsys, segment) != string(content) {
+		t.Error("the segment was changed")
+	}
+}
+
 // TestST02PartialFilesGoFirst: they may be what fills the disk.
 func TestST02PartialFilesGoFirst(t *testing.T) {
 	fsys := formatted(t)
