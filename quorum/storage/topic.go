@@ -31,7 +31,7 @@ func (d *Dir) ReadFrom(buf []byte, offset int64, maxBytes int, upTo int64) ([]by
 		data, err := c.view.read(buf, offset, maxBytes, upTo)
 		c.file.release()
 		if err == nil && len(data) == 0 && upTo >= c.ID.Offset {
-			data = append(buf[:0], record.Empty(c.ID.Offset-1, c.ID.Epoch, c.Timestamp)...)
+			data = record.Empty(c.ID.Offset-1, c.ID.Epoch, c.Timestamp)
 		}
 		return data, err
 	}
