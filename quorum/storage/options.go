@@ -34,8 +34,8 @@ type Options struct {
 	Reserve int64     // bytes that appends should leave free: see Dir.Free
 	Random  io.Reader // source of a missing directory id; nil: crypto/rand
 
-	// OnBatch, if set, hears of every batch that the log holds, in order, while Open reads it. The batch is only valid
-	// during the call.
+	// OnBatch, if set, hears of every batch in order before Open returns: of the newest checkpoint's data batches, empty ones
+	// too, then of all in the log behind it. A batch is only valid during the call.
 	OnBatch func(record.Batch)
 }
 
@@ -77,7 +77,7 @@ type Recovery struct {
 		Offset   int64 // new end of the log
 		Reason   string
 	}
-	Removed []string // leftovers of interrupted writes
+	Removed []string // leftovers of interrupted writes, and checkpoints that are damaged or end before the log begins
 	// EpochsRebuilt is set if leader-epoch-checkpoint said anything else than the log.
 	EpochsRebuilt bool
 }
