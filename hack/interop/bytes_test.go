@@ -22,7 +22,7 @@ func (c *cluster) equal(v view, least int) {
 		log = nil
 		for _, m := range c.members {
 			// The member that was started last may have a tail of its own, and catches up.
-			other, end := committedBytes(filepath.Join(m.dir, c.topic.name+"-0"), v.highWatermark)
+			other, end := c.log(m, v.highWatermark)
 			if end != v.highWatermark {
 				return fmt.Sprintf("the log of member %d (%s) to reach offset %d; now %d", m.id, m.kind, v.highWatermark, end)
 			}
@@ -49,6 +49,11 @@ func (c *cluster) equal(v view, least int) {
 	if len(log) < least {
 		c.t.Errorf("only %d bytes were compared, want at least %d", len(log), least)
 	}
+	for _, tail := range c.tails {
+		if bytes.HasPrefix(log, tail) {
+			c.t.Errorf("the tail that one leader alone had is in the log below offset %d", v.highWatermark)
+		}
+	}
 	from := 0 // they are nearly in order
 	for _, value := range c.acknowledged {
 		at := bytes.Index(log[from:], []byte(value))
@@ -61,14 +66,13 @@ func (c *cluster) equal(v view, least int) {
 		}
 		from += at
 	}
-	c.t.Logf("interop: %s records=%d bytes=%d equal=%d/%d epochs=%d acknowledged=%d gaps=[%s]", c.t.Name(), v.highWatermark, len(log),
-		len(c.members), len(c.members), v.epoch, len(c.acknowledged), strings.Join(c.gaps, ", "))
+	c.t.Logf("interop: %s records=%d bytes=%d equal=%d/%d epochs=%d acknowledged=%d cut=%d gaps=[%s]", c.t.Name(), v.highWatermark, len(log),
+		len(c.members), len(c.members), v.epoch, len(c.acknowledged), len(c.tails), strings.Join(c.gaps, ", "))
 }
 
-// committedBytes returns the batches of a log that end below the high watermark, and where they end. Whoever writes it
-// may be at work.
-func committedBytes(dir string, highWatermark int64) (all []byte, end int64) {
-	segments, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+// log returns the batches of a member's log that end below the high watermark, and where they end. It may be at work.
+func (c *cluster) log(m *member, highWatermark int64) (all []byte, end int64) {
+	segments, _ := filepath.Glob(filepath.Join(m.dir, c.topic.name+"-0", "*.log"))
 	slices.Sort(segments)
 	for _, name := range segments {
 		b, err := os.ReadFile(name)

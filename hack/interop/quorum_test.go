@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,7 @@ type cluster struct {
 
 	gaps         []string
 	acknowledged []string // what a leader said was committed
+	tails        [][]byte // logs with an end that their leader alone had
 }
 
 // member is one process and its directory. It has an address of its own, so that its ports stay free while it is down.
@@ -311,7 +313,7 @@ func (c *cluster) advance(records int) view {
 		}
 		switch m := c.get(v.leader); m.kind {
 		case ours:
-			c.append(m, records)
+			c.append(m, records, 5*time.Second)
 		case controller:
 			c.alterConfigs(m, records)
 		case raftServer:
@@ -322,7 +324,7 @@ func (c *cluster) advance(records int) view {
 }
 
 // append hands records to one of ours, in the only form that Kafka's raft server can read: a value, and nothing else.
-func (c *cluster) append(m *member, records int) {
+func (c *cluster) append(m *member, records int, patience time.Duration) {
 	producer, err := kgo.NewClient(kgo.SeedBrokers(m.client()), kgo.DefaultProduceTopic(c.topic.name), kgo.DisableIdempotentWrite(),
 		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -335,7 +337,7 @@ func (c *cluster) append(m *member, records int) {
 		value := fmt.Sprintf("record %d of those appended to %d at %d;%200s", i, m.id, now.UnixNano(), "")
 		batch[i] = &kgo.Record{Value: []byte(value), Timestamp: now}
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	for _, r := range producer.ProduceSync(ctx, batch...) {
 		if r.Err == nil {
@@ -388,6 +390,47 @@ func (c *cluster) lose(signal syscall.Signal) view {
 	return v
 }
 
+// loseTail has the leader append what no other voter gets, and kills it. It comes back with that tail, and has to cut it
+// off, as have observers.
+func (c *cluster) loseTail() {
+	c.t.Helper()
+	lost := c.leader(-1)
+	m := c.get(lost.leader)
+	var others []*member
+	for _, v := range c.members {
+		if v != m && !v.observer {
+			v.process.send(syscall.SIGSTOP)
+			others = append(others, v)
+		}
+	}
+	until(c.t, 2*time.Second, 10*time.Millisecond, func() string {
+		if m.kind == ours {
+			c.append(m, 100, 200*time.Millisecond)
+		}
+		for _, v := range c.members {
+			if v != m && !v.observer {
+				continue
+			}
+			// One batch may be on its way to the others. More is the leader's own, and its observers'.
+			if _, end := c.log(v, math.MaxInt64); end < lost.highWatermark+200 {
+				return fmt.Sprintf("200 records more than %d on member %d; now %d", lost.highWatermark, v.id, end)
+			}
+		}
+		return ""
+	})
+	m.process.send(syscall.SIGKILL)
+	<-m.process.done
+	m.process = nil
+	tail, _ := c.log(m, math.MaxInt64)
+	c.tails = append(c.tails, tail)
+	for _, v := range others {
+		v.process.send(syscall.SIGCONT)
+	}
+	v := c.leader(lost.epoch)
+	c.gaps = append(c.gaps, fmt.Sprintf("kill %s with a tail→%d", m.kind, v.leader))
+	c.start(m)
+}
+
 // lead makes a member of the kind lead: ours hand over to one of Kafka's, Kafka's are stopped until one of ours wins.
 func (c *cluster) lead(k kind) {
 	c.t.Helper()
@@ -422,15 +465,15 @@ func (c *cluster) settled() *member {
 	return leader
 }
 
-// handOff has one of ours, which leads, hand over to a member of the kind.
+// handOff has one of ours, which leads, hand over to a member of the kind. Another may be faster.
 func (c *cluster) handOff(from *member, k kind) {
 	c.t.Helper()
 	to := c.members[slices.IndexFunc(c.members, func(m *member) bool { return m.kind == k })]
-	out := quorum().output(c.t, "handoff", "--to", strconv.Itoa(to.id), "--topic", c.topic.name, "--bootstrap-controller", from.controller(),
-		"--admin", from.admin(), "--health", from.health(), "-o", "json")
+	stdout, stderr, _ := quorum().run(c.t, "handoff", "--to", strconv.Itoa(to.id), "--topic", c.topic.name,
+		"--bootstrap-controller", from.controller(), "--admin", from.admin(), "--health", from.health(), "-o", "json")
 	var h status.Handoff
-	if err := json.Unmarshal([]byte(out), &h); err != nil {
-		c.t.Fatalf("%v in %s", err, out)
+	if err := json.Unmarshal([]byte(stdout), &h); err != nil {
+		c.t.Fatalf("quorum handoff says no outcome: %v\n%s%s", err, stdout, stderr)
 	}
 	c.gaps = append(c.gaps, fmt.Sprintf("hand off %s→%d %dms", from.kind, h.To, h.WriteGap.Std().Milliseconds()))
 }

@@ -18,9 +18,9 @@ func TestOursAndKafkasReplicateTheSameBytes(t *testing.T) {
 		dynamic bool
 		voters  []kind
 	}{
-		{"two of Kafka's and one of ours", false, []kind{raftServer, raftServer, ours}},
-		{"one of Kafka's and two of ours", false, []kind{raftServer, ours, ours}},
-		{"two of Kafka's and one of ours at kraft.version 1", true, []kind{raftServer, raftServer, ours}},
+		{"two of Kafka's and one of ours", false, []kind{ours, raftServer, raftServer}},
+		{"one of Kafka's and two of ours", false, []kind{ours, ours, raftServer}},
+		{"two of Kafka's and one of ours at kraft.version 1", true, []kind{ours, raftServer, raftServer}},
 	} {
 		t.Run(run.name, func(t *testing.T) {
 			c := newCluster(t, run.dynamic, run.voters...)
@@ -32,6 +32,11 @@ func TestOursAndKafkasReplicateTheSameBytes(t *testing.T) {
 					c.lose(signal)
 					c.advance(1000)
 				}
+			}
+			for _, side := range []kind{raftServer, ours} {
+				c.lead(side)
+				c.loseTail()
+				c.advance(1000)
 			}
 			c.lead(ours)
 			c.describe()
@@ -54,6 +59,8 @@ func TestOursObservesKafkasRaftServers(t *testing.T) {
 				c.restart(m)
 				c.advance(2000)
 			}
+			c.loseTail()
+			c.advance(2000)
 			c.followed(m)
 			c.equal(c.advance(2000), 1<<20)
 		})
