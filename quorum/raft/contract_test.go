@@ -142,3 +142,57 @@ func TestNames(t *testing.T) {
 		t.Error("Never came")
 	}
 }
+
+// TestLeaderIsNamedWithAllThatIsKnown: a message may have told fewer listeners of the leader than the voter set holds, or more.
+func TestLeaderIsNamedWithAllThatIsKnown(t *testing.T) {
+	m, n := followerOf(t) // by the CONTROLLER endpoint of the voter set
+	named := func() int {
+		r := ask(t, m, FetchRequest{ClusterID: testCluster, Replica: testKey(3), Epoch: 7, LastFetchedEpoch: 7}).(FetchResponse)
+		return len(r.LeaderEndpoints)
+	}
+	if got := named(); got != 1 {
+		t.Errorf("%d endpoints, want what the voter set has", got)
+	}
+	n.becomeProspective(causeTimer)
+	n.settle()
+	m.take()
+	reply(m, 3, VoteResponse{Header: Header{Epoch: 7, Leader: 2, LeaderEndpoints: testEndpoints(2)}})
+	if got := named(); n.role != Prospective || got != 2 {
+		t.Errorf("%s names %d endpoints, want what another voter told", n.role, got)
+	}
+	n.leaderEndpoints = testEndpoints(2)[1:]
+	set := testVoters(1, 2, 3)
+	set[1].Endpoints = testEndpoints(2)
+	n.voters.sets[0].set = set
+	if got := named(); got != 2 {
+		t.Errorf("%d endpoints, want those of the voter set", got)
+	}
+}
+
+// TestChangeOfVotersWithoutRoom: below the disk's reserve writes of clients are refused, also those that wait for their place; a
+// voter change is small, and may be the way out.
+func TestChangeOfVotersWithoutRoom(t *testing.T) {
+	m, n := leaderOf(t)
+	m.payloads[50], m.payloads[51] = "x", "y"
+	do(m, Propose{ID: 50, Records: 1, Bytes: 10}) // its flush goes on, so what follows waits
+	do(m, Inbound{ID: 60, Request: removal(3)})
+	do(m, Propose{ID: 51, Records: 1, Bytes: 10})
+	answers := do(m, Reserve{Below: true}).answers
+	if len(answers) != 1 || answers[0].ID != 51 || answers[0].Result.(ProposeResult).Error != KafkaStorageError {
+		t.Errorf("answers %+v, want KAFKA_STORAGE_ERROR to the append that waits", answers)
+	}
+	do(m, m.flushed())
+	if len(n.voters.current()) != 2 {
+		t.Errorf("voters %v, want the removal in force", n.voters.current())
+	}
+}
+
+// TestVoterThatSaysTwoThings: C-238. Its request and what answers at its address must agree on the versions that it supports.
+func TestVoterThatSaysTwoThings(t *testing.T) {
+	m, n := leaderOf(t)
+	do(m, Inbound{ID: 70, Request: UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}})
+	got, ok := answerTo(outcome(t, m, 2, ApiVersionsResponse{KRaft: &VersionRange{0, 2}}).answers, 70).(UpdateRaftVoterResponse)
+	if v, _ := n.Status().Voters.ByID(2); !ok || got.Error != InvalidRequest || v.Endpoints[0].Host != "n2" {
+		t.Errorf("%+v, voter at %v", got, v.Endpoints)
+	}
+}

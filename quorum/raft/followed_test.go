@@ -163,23 +163,6 @@ func TestPR28ObserverGoesBackToTheLeader(t *testing.T) {
 	}
 }
 
-// TestObserverAsksAgainThoughNothingEverComes: C-160, C-164. No other timer of its runs, so the request's own must.
-func TestObserverAsksAgainThoughNothingEverComes(t *testing.T) {
-	m := newMember(testConfig(1, testVoters(2, 3)), []ControlAt{{-1, KRaftVersion{1}}})
-	if err := m.boot(0); err != nil {
-		t.Fatal(err)
-	}
-	sent := len(m.take().sends)
-	n := m.node
-	for n.now < Instant(10*time.Second) && n.Deadline() != Never {
-		n.Step(n.Deadline(), Deadline{})
-		sent += len(m.take().sends)
-	}
-	if n.now < Instant(10*time.Second) || sent < 4 || sent > 10 {
-		t.Errorf("until %v it asked %d times, next deadline %v", time.Duration(n.now), sent, n.Deadline())
-	}
-}
-
 // TestDivergenceThatMakesNoSenseIsNotRepeatedAtOnce: the leader says that our logs part beyond our end, again and again.
 func TestDivergenceThatMakesNoSenseIsNotRepeatedAtOnce(t *testing.T) {
 	m, n := followerOf(t)
