@@ -150,6 +150,9 @@ func (w *world) strands(m *member, change raft.Request) (refusal raft.Response) 
 		set, refusal = with(set, raft.Voter{Key: r.Voter}), raft.AddRaftVoterResponse{Error: raft.RequestTimedOut}
 	case raft.RemoveRaftVoterRequest:
 		set, refusal = without(set, r.Voter), raft.RemoveRaftVoterResponse{Error: raft.RequestTimedOut}
+		if w.healed != nil && r.Voter == m.key {
+			return refusal // asked in the chaos, and come late: at rest no epoch may end
+		}
 	default:
 		return nil
 	}

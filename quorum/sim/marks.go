@@ -43,7 +43,8 @@ const (
 	downloadDropped                // … and comes to nothing
 	snapshotInstalled              // … or into its place
 	compactedRead                  // a client is shown less than was appended
-	markCount          = int(compactedRead) + 1
+	votedInAgain                   // a node that lost its disk is a voter with the new one
+	markCount          = int(votedInAgain) + 1
 )
 
 func (k mark) String() string {
@@ -55,6 +56,7 @@ func (k mark) String() string {
 		"no room to start", "flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
+		"voted in again",
 	}[k]
 }
 

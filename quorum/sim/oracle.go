@@ -319,6 +319,13 @@ func (o *oracle) changes(m *member, st *raft.Status, b *batch) {
 	if o.w.plan.kraftVersion == 0 && before == nil {
 		o.w.saw(upgraded)
 	}
+	for _, g := range o.w.graves {
+		for _, v := range b.voters {
+			if v.Key.ID == g.key.ID && v.Key != g.key && !has(set, v.Key) {
+				o.w.saw(votedInAgain)
+			}
+		}
+	}
 	if hw := m.seen.highWatermark; hw <= st.EpochStart || before != nil && before.last >= hw {
 		o.w.violate("OneChangeAtATime", "node %d changes the voters to %v in %s; its high watermark is %d, its epoch starts at %d, the last set stands in %v", m.id, b.voters, b.where(), hw, st.EpochStart, before)
 	}

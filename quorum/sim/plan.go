@@ -50,7 +50,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 4
+const generation = 5
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -140,6 +140,9 @@ func drawAs(seed uint64, generation int) plan {
 		if p.snapshots.bytes > 0 && d.chance(0.7) {
 			p.segmentBytes = 2000 // else there is nothing to clean
 		}
+	}
+	if generation >= 5 && p.every[changeVoters] > 0 && d.chance(0.5) { // where voters can be replaced, they had better be
+		p.every[loseVoter] = d.between(2*time.Second, 8*time.Second)
 	}
 	return p
 }

@@ -79,7 +79,7 @@ func TestMB05EvenNumbersOfVoters(t *testing.T) {
 		sizes(3 + i)
 	}
 	for left := 4; left >= 1; left-- {
-		w.changes(t, func(l *member) raft.Request { return removal(l) }) // the leader itself, each time
+		w.changes(t, removal) // the leader itself, each time
 		if !w.untilIs(w.now+10*time.Second, func() bool { l := w.leader(); return l != nil && l.seen.voter && l.seen.highWatermark > 0 }) {
 			t.Fatalf("%d voters, and none of them leads: %s", left, w.situation())
 		}
