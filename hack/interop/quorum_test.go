@@ -53,7 +53,8 @@ type cluster struct {
 	topic   topic
 	dynamic bool // kraft.version 1
 	members []*member
-	epoch   int32 // the newest seen
+	epoch   int32    // the newest seen
+	extra   []string // lines for every configuration
 
 	gaps         []string
 	acknowledged []string // what a leader said was committed
@@ -155,6 +156,7 @@ func (c *cluster) configure(m *member) {
 	} else {
 		lines = append(lines, "topic.name="+c.topic.name, "topic.id="+c.topic.id) // Kafka's raft server passes over them
 	}
+	lines = append(lines, c.extra...)
 	m.config = writeFile(c.t, fmt.Sprintf("member-%d.properties", m.id), lines...)
 }
 
