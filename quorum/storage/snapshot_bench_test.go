@@ -2,7 +2,10 @@ package storage_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"runtime/metrics"
 	"testing"
 
@@ -180,42 +183,47 @@ func BenchmarkCompactAgain(b *testing.B) {
 	}
 }
 
-// BenchmarkDownload copies a checkpoint of 64 MiB from one directory to another, checks it and lets it replace the log.
+// BenchmarkDownload copies a checkpoint of 64 MiB from one directory to another in pieces of 1 MiB, checks it and lets it
+// replace the log, beside a plain copy of the same bytes and its fsync.
 func BenchmarkDownload(b *testing.B) {
-	d, _ := benchDir(b)
+	d, dir := benchDir(b)
 	defer d.Abandon()
 	images(b, d, 128<<20)
 	info := compact(b, d)
+	follower, _ := benchDir(b)
+	defer follower.Abandon()
+	from := ok(os.Open(fmt.Sprintf("%s/__cluster_metadata-0/%020d-%010d.checkpoint", dir, info.ID.Offset, info.ID.Epoch)))
+	defer func() { _ = from.Close() }()
+	to := plainFile(b)
 	buf := make([]byte, 1<<20)
-	b.SetBytes(info.Size)
-	b.ReportAllocs()
-	for b.Loop() {
-		b.StopTimer()
-		follower, _ := benchDir(b)
-		b.StartTimer()
+	beside(b, info.Size, func() {
 		copyCheckpoint(b, d, follower, info, buf)
-		b.StopTimer()
-		follower.Abandon()
-		b.StartTimer()
-	}
+	}, func() {
+		ok(0, to.Truncate(0))
+		for at := int64(0); at < info.Size; {
+			n, err := from.ReadAt(buf, at)
+			if err != nil && !errors.Is(err, io.EOF) {
+				b.Fatal(err)
+			}
+			ok(to.WriteAt(buf[:n], at))
+			at += int64(n)
+		}
+		ok(0, to.Sync())
+	})
 }
 
-// BenchmarkReadCheckpoint reads the topic of a checkpoint of 64 MiB from the beginning, as a consumer does.
+// BenchmarkReadCheckpoint reads 1 MiB of the topic from a checkpoint of 64 MiB, one after another, as a consumer does.
 func BenchmarkReadCheckpoint(b *testing.B) {
-	d, _ := benchDir(b)
+	d, dir := benchDir(b)
 	defer d.Abandon()
 	images(b, d, 128<<20)
 	info := compact(b, d)
+	from := ok(os.Open(fmt.Sprintf("%s/__cluster_metadata-0/%020d-%010d.checkpoint", dir, info.ID.Offset, info.ID.Epoch)))
+	defer func() { _ = from.Close() }()
 	buf := make([]byte, 2<<20)
-	var bytes int64
-	offset := int64(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		data, err := d.ReadFrom(buf, offset, 1<<20, info.ID.Offset)
-		if err != nil {
-			b.Fatal(err)
-		}
-		bytes += int64(len(data))
+	offset, position := int64(0), int64(0)
+	beside(b, 1<<20, func() {
+		data := ok(d.ReadFrom(buf, offset, 1<<20, info.ID.Offset))
 		for h, err := range record.Headers(data) {
 			if err != nil {
 				b.Fatal(err)
@@ -225,6 +233,10 @@ func BenchmarkReadCheckpoint(b *testing.B) {
 		if offset >= info.ID.Offset {
 			offset = 0
 		}
-	}
-	b.SetBytes(bytes / int64(b.N))
+	}, func() {
+		ok(from.ReadAt(buf[:1<<20], position))
+		if position += 1 << 20; position+1<<20 > info.Size {
+			position = 0
+		}
+	})
 }
