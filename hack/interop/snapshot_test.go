@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A member of ours on an empty disk is given a real controller's snapshot, byte for byte, and goes on from its end. Since it
@@ -80,4 +83,42 @@ func checkpoints(t *testing.T, m *member) map[string][]byte {
 		}
 	}
 	return all
+}
+
+// Kafka's dump-log finds our own checkpoints sound, too.
+func TestKafkaDumpLogReadsOurCheckpoints(t *testing.T) {
+	tool := kafka(t, "org.apache.kafka.tools.DumpLogSegments")
+	d := startDev(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(d.bootstrap, ",")...), kgo.DefaultProduceTopic("__cluster_metadata"),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	value := bytes.Repeat([]byte("x"), 900_000)
+	for n := range 26 { // a snapshot is made of each 20 MiB
+		r := &kgo.Record{Key: fmt.Appendf(nil, "key-%d", n%3), Value: value}
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []string
+	eventually(t, 20*time.Second, func() string {
+		found, err = filepath.Glob(filepath.Join(d.dir, "*", "*", "*[1-9]*-*.checkpoint"))
+		if err != nil || len(found) < 4 {
+			return fmt.Sprintf("a checkpoint of each member, %v", err)
+		}
+		return ""
+	})
+	for _, name := range found {
+		dump := strings.ReplaceAll(tool.output(t, "--files", name, "--print-data-log"), string(value), "x")
+		for _, want := range []string{"SnapshotHeader", "KRaftVersion", "KRaftVoters", "SnapshotFooter"} {
+			if !strings.Contains(dump, want) {
+				t.Errorf("kafka-dump-log shows no %s in %s", want, name)
+			}
+		}
+		if n := strings.Count(dump, "payload: x"); n != 3 || strings.Contains(dump, "isvalid: false") {
+			t.Errorf("kafka-dump-log on %s finds %d records, want one of each of 3 keys, all sound:\n%s", name, n, dump)
+		}
+	}
 }
