@@ -119,7 +119,7 @@ var keys = []Key{
 		"A handoff is aborted if its target is not close to the log's end after this."),
 
 	enum("topic.mode", "keyed", []string{"keyed", "opaque"}, func(c *Config, v string) { c.TopicMode = TopicMode(v) },
-		"keyed: every record has a key and a null value deletes it. opaque: records are kept as they come and are never compacted. The same on every member."),
+		"keyed: every record has a key and a null value deletes it. opaque: records are kept as they come and are never compacted here, but a leader's snapshots are taken over, as among Kafka's controllers. The same on every member."),
 	text("topic.name", "__cluster_metadata", "1 to 249 characters of a-z A-Z 0-9 . _ -", topicName, func(c *Config, v string) { c.TopicName = v },
 		"Name of the one topic, on the wire and on disk. The same on every member."),
 	custom("topic.id", "AAAAAAAAAAAAAAAAAAAAAQ", "22 characters of base64url, not all zero", func(c *Config, v string) (err error) {

@@ -279,13 +279,13 @@ func (s *server) logChanges(before, v *view) {
 			"reason", h.Message, "writeGap", h.WriteGap, "measuredBy", h.MeasuredBy)
 	}
 	if n := v.snapshots.Newest; n.ID != before.snapshots.Newest.ID {
-		s.Log.Info("Has a new snapshot", "offset", n.ID.Offset, "epoch", n.ID.Epoch, "bytes", n.Size, "records", n.Records)
+		s.Log.Info("Got a new snapshot", "offset", n.ID.Offset, "epoch", n.ID.Epoch, "bytes", n.Size, "records", n.Records)
 	}
 	if before.LogStart != v.LogStart {
-		s.Log.Info("Log starts later", "offset", v.LogStart, "snapshots", v.snapshots.Count)
+		s.Log.Info("Cut the log at its start", "offset", v.LogStart)
 	}
 	if d := v.Download; d != nil && (before.Download == nil || before.Download.Snapshot != d.Snapshot) {
-		s.Log.Info("Downloading a snapshot", "leader", v.Leader, "offset", d.Snapshot.Offset, "epoch", d.Snapshot.Epoch)
+		s.Log.Info("Began to download a snapshot", "leader", v.Leader, "offset", d.Snapshot.Offset, "epoch", d.Snapshot.Epoch)
 	}
 	if before.VotersOffset != v.VotersOffset {
 		s.Log.Info("Changed voter set", "voters", len(v.Voters), "offset", v.VotersOffset)
