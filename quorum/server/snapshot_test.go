@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -203,6 +205,63 @@ func TestST09SnapshotsAreReplacedWhileOneIsDownloaded(t *testing.T) {
 			t.Errorf("%s is %.10q…, want %.10q…", key, got[key], value)
 		}
 	}
+}
+
+// A member that is killed again and again while it downloads begins anew each time, and its disk never holds more than one
+// download and what it has installed.
+func TestKillsInMidDownloadLeaveNothingBehind(t *testing.T) {
+	c := &cluster{t: t}
+	var slow atomic.Bool
+	c.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		return slowConn{conn, &slow}, err
+	}
+	c.form(3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=1000")...)
+	leader, observer := c.leader(), c.members[3]
+	c.killMember(observer)
+	want := c.rewrite(100)
+	slow.Store(true)
+	size := c.status(leader).Snapshot.Bytes
+	const kills = 8
+	for i := range int64(kills) {
+		c.start(observer)
+		c.await("the download to be that far", func() bool {
+			s := c.status(observer)
+			return s != nil && s.Download != nil && s.Download.Position >= size*i/kills
+		})
+		c.killMember(observer)
+		if held := bytesIn(t, observer.dir); held > size+64<<10 {
+			t.Fatalf("after kill %d the directory holds %d bytes, the snapshot has %d", i, held, size)
+		}
+	}
+	slow.Store(false)
+	c.start(observer)
+	c.caughtUp(observer)
+	if got := c.state(observer); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d, or other values", len(got), len(want))
+	}
+	if held := bytesIn(t, observer.dir); held > 2*size+1<<20 {
+		t.Errorf("at the end the directory holds %d bytes, the snapshot has %d", held, size)
+	}
+}
+
+// bytesIn is the size of all files below a directory.
+func bytesIn(t *testing.T, dir string) (total int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return total
 }
 
 // slowConn is a connection to a peer that takes a while to send, now and then.
