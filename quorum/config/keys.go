@@ -80,7 +80,7 @@ var keys = []Key{
 	kafka(millis("metadata.log.segment.ms", "604800000", 1, math.MaxInt64/int64(time.Millisecond), func(c *Config, v time.Duration) { c.SegmentAge = v },
 		"A segment of the log is closed at this age.")),
 	kafka(integer("metadata.log.max.record.bytes.between.snapshots", "20971520", 1, math.MaxInt64, func(c *Config, v int64) { c.SnapshotBytes = v },
-		"A snapshot is made once this much of the log lies behind the last one.")),
+		"A snapshot is made once this much of the log lies behind the last one, or half as much as that one has if that is more: else a large one would be written over and over.")),
 	kafka(millis("metadata.log.max.snapshot.interval.ms", "3600000", 0, maxMs, func(c *Config, v time.Duration) { c.SnapshotInterval = v },
 		"A snapshot is made once the last one is this old and anything has been appended since; 0: never for that.")),
 	kafka(integer("metadata.max.retention.bytes", "104857600", -1, math.MaxInt64, func(c *Config, v int64) { c.RetentionBytes = max(v, 0) },

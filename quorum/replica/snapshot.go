@@ -17,7 +17,9 @@ type Snapshots struct {
 	// log can be cleaned behind them.
 	Opaque bool
 
-	Bytes    int64         // of the log since the last one; 0: never for that
+	// Bytes of the log since the last one; 0: never for that. It takes half as much as the last one has, at least: a large one
+	// that were made anew for every little more would be all that the disk does.
+	Bytes    int64
 	Interval time.Duration // since the last one, if there is anything new; 0: never for that
 
 	DeleteRetention time.Duration // of a tombstone, from the first snapshot that holds it
@@ -105,7 +107,7 @@ func (r *Replica) snapshotDue() raft.Instant {
 		return raft.Never
 	}
 	switch due := s.at.Add(o.Interval); {
-	case o.Bytes > 0 && (s.since >= o.Bytes || r.belowReserve): // with a snapshot, a full disk can be cleaned
+	case o.Bytes > 0 && (s.since >= max(o.Bytes, s.newest.Size/2) || r.belowReserve): // with a snapshot, a full disk can be cleaned
 		return s.notUntil
 	case o.Interval > 0:
 		return max(due, s.notUntil)

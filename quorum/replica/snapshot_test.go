@@ -120,6 +120,39 @@ func TestASnapshotIsMadeAtWhatIsCommittedAndFlushed(t *testing.T) {
 	}
 }
 
+// What a large snapshot costs is spread over half as many bytes of log.
+func TestALargeSnapshotIsNotMadeAnewForLittle(t *testing.T) {
+	d := newDriver(t, 1)
+	d.reopenWith(0, Snapshots{Bytes: 1000})
+	d.pass(10 * time.Second)
+	for i := range 40 {
+		raw, err := record.NewBuilder(0, record.None).Append(0, fmt.Appendf(nil, "key-%d", i), make([]byte, 1000)).Build(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := CheckProduce(raw, record.Keyed, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.produce(b, 0)
+	}
+	large := d.r.Snapshots()
+	if large.Newest.Size < 20_000 {
+		t.Fatalf("the snapshot has %d bytes", large.Newest.Size)
+	}
+	made := 0
+	for i := range int32(200) {
+		d.fill(i, 1)
+		if s := d.r.Snapshots(); s.Newest.ID != large.Newest.ID {
+			large = s
+			made++
+		}
+	}
+	if made > 1 { // of some 16 000 bytes
+		t.Errorf("%d snapshots were made, of %d bytes each", made, large.Newest.Size)
+	}
+}
+
 // A full disk is no reason to end: the snapshot is tried again when there may be room.
 func TestAFullDiskPutsASnapshotOff(t *testing.T) {
 	d := newDriver(t, 1)
