@@ -30,7 +30,7 @@ func ids(format string, bounds ...int) (all []string) {
 }
 
 // TestConformancePage holds docs/conformance.md to the tests that it names: every id once and in order, no row without a test
-// or a remark, and every test, script, table row, invariant and planted bug is there.
+// or a remark, every scenario with a test named after it; and every test, script, table row, invariant and planted bug is there.
 func TestConformancePage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "conformance.md"))
 	if err != nil {
@@ -66,6 +66,9 @@ func TestConformancePage(t *testing.T) {
 		default:
 			remarked++
 		}
+		if scenario := id[0] != 'C' && id[0] != 'B'; scenario && len(names) > 0 && !slices.ContainsFunc(names, func(name []string) bool { return carries(name[1], id) }) {
+			t.Errorf("%s: none of its tests carries the id in its name", id)
+		}
 		for _, name := range append(names, regexp.MustCompile("`([a-z]+\\.Test[A-Za-z0-9]+)`").FindAllStringSubmatch(remark, -1)...) {
 			if err := named(sources, name[1]); err != nil {
 				t.Errorf("%s: %v", id, err)
@@ -88,6 +91,12 @@ func TestConformancePage(t *testing.T) {
 		}
 	}
 	t.Logf("%d ids: %d shown by tests, %d do not apply, %d not there yet", len(listed), shown, remarked, missing)
+}
+
+// carries reports whether a test, a script or a table row is named after an id: TestPR01…, pr01_…, … (PR-01).
+func carries(name, id string) bool {
+	name = strings.ToUpper(name)
+	return strings.Contains(name, id) || strings.Contains(name, strings.ReplaceAll(id, "-", ""))
 }
 
 // named finds what a cell calls a test: "script NAME", "sim: INVARIANT", "planted: BUG", "package.TestName" or

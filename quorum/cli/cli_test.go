@@ -142,7 +142,7 @@ const (
 	oneVoter    = "1@q-1:9093:Nkij_D9XRiYKNb41SiJo7Q"
 )
 
-// TestFormat goes over the rules of kafka-storage: B-66 (two voter sets), B-67 (none of the three flags), B-68 (static
+// TestFormat goes over the rules of kafka-storage: B-66 and MB-12 (two voter sets), B-67 (none of the three flags), B-68 (static
 // voters), and that the same again succeeds while anything else fails.
 func TestFormat(t *testing.T) {
 	const static = properties + "controller.quorum.voters=1@q-1:9093\n"
@@ -167,8 +167,8 @@ func TestFormat(t *testing.T) {
 		{"two cluster ids", properties + "cluster.id=d\n", "-t c -s", "--cluster-id c: /etc/q sets cluster.id=d: want the same"},
 		{"none of the three (B-67)", properties, "-t c", "want one of --standalone, --initial-controllers and --no-initial-controllers"},
 		{"two of the three", properties, "-t c -s -N", "want only one of --standalone, --initial-controllers and --no-initial-controllers"},
-		{"two voter sets (B-66)", static, "-t c -s", "/etc/q sets controller.quorum.voters: want neither --standalone nor --initial-controllers, or there would be two voter sets"},
-		{"two voter sets (B-66)", static, "-t c -I " + oneVoter, "/etc/q sets controller.quorum.voters: want neither --standalone nor --initial-controllers, or there would be two voter sets"},
+		{"two voter sets (B-66, MB-12)", static, "-t c -s", "/etc/q sets controller.quorum.voters: want neither --standalone nor --initial-controllers, or there would be two voter sets"},
+		{"two voter sets (B-66, MB-12)", static, "-t c -I " + oneVoter, "/etc/q sets controller.quorum.voters: want neither --standalone nor --initial-controllers, or there would be two voter sets"},
 		{"observer as voter", properties + "observer.only=true\n", "-t c -s", "/etc/q sets observer.only=true: want --no-initial-controllers"},
 		{"not among the voters", properties, "-t c -I 7@q-7:9093:b8tRS7h4TJ2Vt43Dp85v2A", "--initial-controllers has no entry for node.id=1 of /etc/q"},
 		{"no directory id", properties, "-t c -I 1@q-1:9093", `--initial-controllers: "1@q-1:9093": "9093" is no directory id: want ID@HOST:PORT:DIRECTORY-ID`},

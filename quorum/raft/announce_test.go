@@ -129,9 +129,9 @@ func TestBeginQuorumEpochByRole(t *testing.T) {
 	}
 }
 
-// TestMoreEndpointsRefreshAFollower: C-084, B-10, PR-27. The same leader in the same epoch, but told with more endpoints than
+// TestPR27MoreEndpointsRefreshAFollower: C-084, B-10, PR-27. The same leader in the same epoch, but told with more endpoints than
 // before: no new transition, yet the next Fetch goes to where it is. Fewer, or as many, change nothing.
-func TestMoreEndpointsRefreshAFollower(t *testing.T) {
+func TestPR27MoreEndpointsRefreshAFollower(t *testing.T) {
 	m, n := followerOf(t) // knows the CONTROLLER endpoint of the voter set
 	timer := n.follower.timeout
 	moved := []Endpoint{{"CLIENT", "m2", 9092}, {"CONTROLLER", "m2", 9999}}
@@ -221,9 +221,9 @@ func TestResignationIsRepeatedToThoseWhoDidNotAnswer(t *testing.T) {
 	}
 }
 
-// TestSuccessors: C-093, PR-15. Voters only, the leader not among them, by how much of the log they have; those nobody has heard
+// TestPR15Successors: C-093, PR-15. Voters only, the leader not among them, by how much of the log they have; those nobody has heard
 // of last, and equals by id. Observers never, however much they have.
-func TestSuccessors(t *testing.T) {
+func TestPR15Successors(t *testing.T) {
 	set := testVoters(1, 2, 3, 4, 5)
 	m := newMember(testConfig(1, set), dynamic(set))
 	if err := m.boot(0); err != nil {
