@@ -14,6 +14,12 @@ func TestContractOfTheDriver(t *testing.T) {
 		"Step before Advance": func(m *member) { m.node.Ready(); m.node.Step(0, Deadline{}) },
 		"unknown event":       func(m *member) { m.node.Step(0, unknownEvent{}) },
 		"unknown request":     func(m *member) { m.node.Step(0, Inbound{Request: unknownRequest{}}) },
+		"a snapshot ends at {Offset:2 Epoch:6}, which is not committed here": func(m *member) {
+			do(m, SnapshotCreated{OffsetAndEpoch{2, 6}})
+		},
+		"the log was cleaned up to {Offset:2 Epoch:6}, it begins at 0": func(m *member) {
+			do(m, Cleaned{OffsetAndEpoch{2, 6}})
+		},
 		"Truncate after Appends": func(m *member) {
 			respondLater(m, FetchResponse{Batches: []Batch{batch(3, 7)}})
 			m.node.truncate(2)
@@ -194,5 +200,36 @@ func TestVoterThatSaysTwoThings(t *testing.T) {
 	got, ok := answerTo(outcome(t, m, 2, ApiVersionsResponse{KRaft: &VersionRange{0, 2}}).answers, 70).(UpdateRaftVoterResponse)
 	if v, _ := n.Status().Voters.ByID(2); !ok || got.Error != InvalidRequest || v.Endpoints[0].Host != "n2" {
 		t.Errorf("%+v, voter at %v", got, v.Endpoints)
+	}
+}
+
+// TestOddWordOfSnapshots: a verdict on a download that was given up, a snapshot that is older than the newest, and one whose
+// kraft.version this replica does not know. What is being downloaded stands in the status.
+func TestOddWordOfSnapshots(t *testing.T) {
+	m, n := followerOf(t)
+	respond(m, FetchResponse{HighWatermark: 3})
+	do(m, SnapshotVerified{Snapshot: OffsetAndEpoch{100, 6}})
+	if n.log.latest != nil || n.log.end != 3 {
+		t.Errorf("a download that nobody began was installed: %+v", n.log)
+	}
+	for _, at := range []OffsetAndEpoch{{3, 6}, {1, 5}} {
+		do(m, SnapshotCreated{at})
+		if *n.log.latest != (OffsetAndEpoch{3, 6}) {
+			t.Errorf("newest snapshot %+v", n.log.latest)
+		}
+	}
+	do(m, Cleaned{OffsetAndEpoch{3, 6}})
+	if !n.log.holds(OffsetAndEpoch{3, 6}) || n.log.holds(OffsetAndEpoch{3, 5}) {
+		t.Error("what a cleaned log holds at its start is its snapshot")
+	}
+	respond(m, FetchResponse{Snapshot: &OffsetAndEpoch{100, 6}})
+	reply(m, 2, FetchSnapshotResponse{Header: Header{Epoch: 7, Leader: 2}, Snapshot: OffsetAndEpoch{100, 6}, Size: 10, Bytes: 4})
+	if d := n.Status().Download; d == nil || *d != (DownloadStatus{Snapshot: OffsetAndEpoch{100, 6}, Position: 4, Size: 10}) {
+		t.Fatalf("download %+v", d)
+	}
+	reply(m, 2, FetchSnapshotResponse{Header: Header{Epoch: 7, Leader: 2}, Snapshot: OffsetAndEpoch{100, 6}, Size: 10, Position: 4, Bytes: 6})
+	n.Step(n.now, SnapshotVerified{Snapshot: OffsetAndEpoch{100, 6}, Control: []ControlAt{{99, KRaftVersion{2}}}})
+	if f := n.Ready().Fatal; f == nil || f.Reason != InconsistentState {
+		t.Errorf("fatal %+v", f)
 	}
 }

@@ -234,6 +234,7 @@ func TestLogsThatNoLeaderCouldHave(t *testing.T) {
 		"a start without a snapshot":   {Start: 5, End: 9},
 		"epochs that fall":             {End: 9, Epochs: []OffsetAndEpoch{{0, 2}, {4, 1}}},
 		"an epoch before the last one": {End: 9, Epochs: []OffsetAndEpoch{{4, 1}, {2, 2}}},
+		"an end before its snapshot":   {End: 9, Snapshot: &OffsetAndEpoch{10, 1}},
 		"an epoch beyond the end":      {End: 9, Epochs: []OffsetAndEpoch{{10, 1}}},
 	} {
 		if _, err := newLogHistory(l); err == nil {
