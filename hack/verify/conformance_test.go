@@ -30,7 +30,7 @@ func ids(format string, bounds ...int) (all []string) {
 }
 
 // TestConformancePage holds docs/conformance.md to the tests that it names: every id once and in order, no row without a test
-// or a remark, every scenario with a test named after it; and every test, script, table row, invariant and planted bug is there.
+// or a remark, every scenario with a test named after it; and every test, script, table row and invariant is there.
 func TestConformancePage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "conformance.md"))
 	if err != nil {
@@ -99,14 +99,13 @@ func carries(name, id string) bool {
 	return strings.Contains(name, id) || strings.Contains(name, strings.ReplaceAll(id, "-", ""))
 }
 
-// named finds what a cell calls a test: "script NAME", "sim: INVARIANT", "planted: BUG", "package.TestName" or
-// "package.TestName/row".
+// named finds what a cell calls a test: "script NAME", "sim: INVARIANT", "package.TestName" or "package.TestName/row".
 func named(sources map[string]string, name string) error {
 	switch kind, what, _ := strings.Cut(name, " "); kind {
 	case "script":
 		_, err := os.Stat(filepath.Join(root, "quorum/raft/testdata/scripts", what+".txt"))
 		return err
-	case "sim:", "planted:":
+	case "sim:":
 		code, err := testSource(sources, "sim")
 		if err == nil && !strings.Contains(code, `"`+what+`"`) {
 			err = fmt.Errorf("quorum/sim has no %q", what)
