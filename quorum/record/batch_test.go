@@ -321,6 +321,7 @@ func FuzzControl(f *testing.F) {
 	for _, name := range []string{"VotersRecord", "KRaftVersionRecord", "SnapshotHeader", "SnapshotFooter"} {
 		f.Add(golden(f, name), int16(6))
 	}
+	f.Add([]byte{0, 0, 1, 0x80, 0x20, 4, 1, 2, 3, 4}, int16(4))
 	f.Add([]byte{0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1, 0, 1, 0}, int16(2))
 	f.Fuzz(func(t *testing.T, value []byte, typ int16) {
 		raw, err := record.NewBuilder(1, record.None).Append(1, binary.BigEndian.AppendUint32(nil, uint32(uint16(typ))), value).Build(0, 0)

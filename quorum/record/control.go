@@ -42,7 +42,15 @@ type Control struct {
 	Record raft.ControlRecord // nil for SnapshotHeader and SnapshotFooter
 	// LastContainedLogTimestamp of a SnapshotHeader: append time of the last record it covers, milliseconds since 1970.
 	LastContainedLogTimestamp int64
+	// Sum, if Summed, of a SnapshotFooter: CRC-32C of all bytes of the checkpoint before the footer's batch. A batch's own
+	// checksum does not cover its base offset and epoch, and in a compacted checkpoint nothing else tells them. It is a
+	// tagged field of ours, which Kafka passes over.
+	Sum    uint32
+	Summed bool
 }
+
+// sumTag numbers the tagged field of a SnapshotFooter that holds Sum.
+const sumTag = 4096
 
 // EncodeControl makes the control batch of these records, at least one, all with the same time (milliseconds since
 // 1970), as Kafka writes it.
@@ -149,6 +157,12 @@ func decodeControl(r Record) (Control, error) {
 	case TypeSnapshotHeader:
 		c.LastContainedLogTimestamp = f.int64()
 	case TypeSnapshotFooter:
+		for n := f.uvarint(); n > 0 && !f.bad; n-- {
+			tag, value := f.uvarint(), f.take(int(f.uvarint()))
+			if tag == sumTag && len(value) == 4 {
+				c.Sum, c.Summed = binary.BigEndian.Uint32(value), true
+			}
+		}
 	case TypeKRaftVersion:
 		c.Record = raft.KRaftVersion{Version: f.int16()}
 	case TypeVoters:
@@ -164,7 +178,9 @@ func decodeControl(r Record) (Control, error) {
 	default:
 		return Control{}, fmt.Errorf("%w: %s", ErrUnknown, c.Type)
 	}
-	f.tags()
+	if c.Type != TypeSnapshotFooter {
+		f.tags()
+	}
 	if f.bad || len(f.p) > 0 {
 		return Control{}, corrupt("%s of %d bytes, %d left over", c.Type, len(r.Value), len(f.p))
 	}
@@ -204,6 +220,10 @@ func appendControl(p []byte, c Control) []byte {
 	case nil:
 		if c.Type == TypeSnapshotHeader {
 			p = be.AppendUint64(p, uint64(c.LastContainedLogTimestamp))
+		}
+		if c.Summed {
+			p = append(binary.AppendUvarint(append(p, 1), sumTag), 4)
+			return be.AppendUint32(p, c.Sum)
 		}
 	}
 	return append(p, 0)

@@ -97,6 +97,42 @@ func TestGoldenControlValues(t *testing.T) {
 	}
 }
 
+// TestSnapshotFooterWithASum: it stands in a tagged field, one of several perhaps, as Kafka's decoder passes over them.
+func TestSnapshotFooterWithASum(t *testing.T) {
+	footer := record.Control{Type: record.TypeSnapshotFooter, Offset: 7, Sum: 0x01020304, Summed: true}
+	b := parse(t, record.EncodeControls(7, 2, 1000, footer))
+	if got, err := record.DecodeControls(b); err != nil || !reflect.DeepEqual(got, []record.Control{footer}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for r := range b.Records() {
+		if want := []byte{0, 0, 1, 0x80, 0x20, 4, 1, 2, 3, 4}; !bytes.Equal(r.Value, want) {
+			t.Errorf("encoded %x, want %x", r.Value, want)
+		}
+	}
+	for _, tt := range []struct {
+		value  []byte
+		summed bool
+		bad    bool
+	}{
+		{[]byte{0, 0, 2, 7, 1, 9, 0x80, 0x20, 4, 1, 2, 3, 4}, true, false},
+		{[]byte{0, 0, 1, 7, 4, 1, 2, 3, 4}, false, false},
+		{[]byte{0, 0, 1, 0x80, 0x20, 3, 1, 2, 3}, false, false},
+		{[]byte{0, 0, 1, 0x80, 0x20, 5, 1, 2, 3, 4}, false, true},
+		{[]byte{0, 0, 2, 0x80, 0x20, 4, 1, 2, 3, 4}, false, true},
+	} {
+		raw, err := record.NewBuilder(1, record.None).Append(1, []byte{0, 0, 0, 4}, tt.value).Build(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw[22] |= 0x20
+		record.Seal(raw)
+		got, err := record.DecodeControls(parse(t, raw))
+		if (err != nil) != tt.bad || !tt.bad && (got[0].Summed != tt.summed || tt.summed && got[0].Sum != 0x01020304) {
+			t.Errorf("%x: %+v, %v", tt.value, got, err)
+		}
+	}
+}
+
 // TestGoldenBootstrapCheckpoint takes a file of Kafka's formatter apart and puts it together again.
 func TestGoldenBootstrapCheckpoint(t *testing.T) {
 	want := golden(t, "bootstrap-checkpoint")

@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"path"
 	"slices"
@@ -111,6 +112,7 @@ type inspection struct {
 	batches int
 	after   int64      // offset after the first batch
 	epoch   raft.Epoch // of the last data batch
+	sum     uint32     // CRC-32C of all before the next batch
 	footer  bool
 	heard   func(record.Batch) // of data batches, or nil
 }
@@ -124,6 +126,7 @@ func (i *inspection) add(b record.Batch) error {
 	position := i.Size
 	i.Size += int64(b.Size)
 	i.batches++
+	defer func() { i.sum = crc32.Update(i.sum, castagnoli, b.Raw) }()
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("position %d: %w: %s", position, record.ErrCorrupt, fmt.Sprintf(format, args...))
 	}
@@ -185,8 +188,11 @@ func (i *inspection) control(b record.Batch, bad func(string, ...any) error) err
 			i.controls = append(i.controls, c.Record)
 		}
 	}
-	i.footer = controls[len(controls)-1].Type == record.TypeSnapshotFooter
+	last := controls[len(controls)-1]
+	i.footer = last.Type == record.TypeSnapshotFooter
 	switch {
+	case last.Summed && last.Sum != i.sum:
+		return bad("CRC of all before it is %08x, the SnapshotFooter says %08x", i.sum, last.Sum)
 	case first:
 	case !i.footer:
 		return bad("%s between its batches", controls[0].Type)

@@ -262,7 +262,7 @@ func (c *Compaction) write(w *compactWriter) error {
 	if err != nil {
 		return err
 	}
-	foot := record.Control{Type: record.TypeSnapshotFooter}
+	foot := record.Control{Type: record.TypeSnapshotFooter, Sum: w.seen.sum, Summed: true}
 	if err := w.add(record.EncodeControls(c.id.Offset, c.id.Epoch, c.timestamp, foot)); err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@
 // # Checksums
 //
 // quorum-state, meta.properties and committed hold what nothing else tells. Ours carry a CRC-32C, where Kafka does not
-// look: an extra field, a comment. Damage in any other file contradicts its own checksums, its name, or another file.
+// look: an extra field, a comment. So does a compacted checkpoint, whose gaps would hide a changed offset: a tagged field
+// of its footer. Damage in any other file contradicts its own checksums, its name, or another file.
 //
 // # Snapshots
 //

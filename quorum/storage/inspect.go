@@ -288,7 +288,7 @@ func checkProducers(b []byte) error {
 	if len(b) < 10 || binary.BigEndian.Uint16(b) != 1 {
 		return fmt.Errorf("%d bytes of an unknown version, want at least 10 of version 1", len(b))
 	}
-	if sum, want := crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli)), binary.BigEndian.Uint32(b[2:]); sum != want {
+	if sum, want := crc32.Checksum(b[6:], castagnoli), binary.BigEndian.Uint32(b[2:]); sum != want {
 		return fmt.Errorf("CRC is %08x, the file says %08x", sum, want)
 	}
 	return nil
@@ -318,6 +318,8 @@ type snapshot struct {
 	head, last record.ControlType   // first and latest record
 	gaps       bool
 	odd        *Part // the first batch of another epoch than the name's
+	sum        uint32
+	torn       bool // the sum is not of all bytes
 }
 
 func (w *walker) run() error {
@@ -338,13 +340,16 @@ func (w *walker) run() error {
 			sc = scanner{file: w.file, size: w.size, position: to, buf: sc.buf}
 			w.next, w.at = -1, at
 			if w.snap != nil {
-				w.snap.last = 0
+				w.snap.last, w.snap.torn = 0, true
 			}
 		case err != nil:
 			return fmt.Errorf("at position %d: %w", at, err)
 		default:
 			p.Bytes, p.Value = int64(b.Size), b
 			p.Err = cmp.Or(w.follows(at, b), w.holds(at, b))
+			if w.snap != nil {
+				w.snap.sum = crc32.Update(w.snap.sum, castagnoli, b.Raw)
+			}
 			w.next, w.epoch, w.at = b.NextOffset(), b.Epoch, at
 			if p.Err != nil {
 				w.next = -1 // one complaint is enough
@@ -419,6 +424,9 @@ func (w *walker) holds(at int64, b record.Batch) error {
 			}
 		case s.last == record.TypeSnapshotFooter, c.Type == record.TypeSnapshotHeader:
 			return fmt.Errorf("offset %d: %s after %s", c.Offset, c.Type, cmp.Or(s.last, s.head))
+		case c.Summed && c.Sum != s.sum && !s.torn:
+			s.last = c.Type
+			return fmt.Errorf("CRC of all before it is %08x, the SnapshotFooter says %08x: some batch has another offset or epoch than it had", s.sum, c.Sum)
 		}
 		s.last = c.Type
 	}

@@ -465,7 +465,8 @@ func TestC181DownloadsAreCheckedWhole(t *testing.T) {
 		is      error
 	}{
 		{"good", id, good, nil},
-		{"nothing in it", id, join(head, foot), nil},
+		{"nothing in it, nor a checksum", id, join(head, record.EncodeControls(id.Offset, id.Epoch, 1000, record.Control{Type: record.TypeSnapshotFooter})), nil},
+		{"a batch is missing", id, join(head, slices.Concat(data[1:]...), foot), record.ErrCorrupt},
 		{"empty", id, nil, record.ErrCorrupt},
 		{"no header", id, join(all, foot), record.ErrCorrupt},
 		{"footer first", id, join(foot, all, head), record.ErrCorrupt},

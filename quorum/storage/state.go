@@ -50,8 +50,10 @@ type voterV0 struct {
 // twice, or be another. So ours end or begin with a CRC-32C, where Kafka does not look: an extra field, a comment. Files
 // without one are Kafka's.
 func checksum(b []byte) string {
-	return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return fmt.Sprintf("%08x", crc32.Checksum(b, castagnoli))
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const (
 	stateSum = `,"crc32c":"`

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -91,11 +92,31 @@ func ours(t testing.TB) *vfs.Mem {
 	return fsys
 }
 
+// compacted returns ours with two checkpoints beside the log.
+func compacted(t testing.TB) *vfs.Mem {
+	t.Helper()
+	fsys := ours(t)
+	o := opts
+	o.SegmentBytes = 900
+	d := open(t, fsys, o)
+	for _, upTo := range []int64{20, d.Log.End()} {
+		c, err := d.BeginCompaction(storage.CompactOptions{UpTo: upTo, Now: 5000, DeleteRetention: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, d)
+	return fsys
+}
+
 // TestAFlippedByteIsFound flips bytes of every file and looks for the file's name in what Verify finds. Of ours none is
 // missed. Kafka's text files have no checksum: in meta.properties and quorum-state a value can turn into another one that
 // is as good, and a comment means nothing.
 func TestAFlippedByteIsFound(t *testing.T) {
-	dirs := map[string]*vfs.Mem{"ours": ours(t), "ours, never run": formatted(t)}
+	dirs := map[string]*vfs.Mem{"ours": ours(t), "ours, never run": formatted(t), "ours, compacted": compacted(t)}
 	for _, dir := range kafkasDirs {
 		dirs[dir] = kafka(t, dir)
 	}
