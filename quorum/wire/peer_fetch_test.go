@@ -108,7 +108,7 @@ func TestSuccessHasNoMessage(t *testing.T) {
 			text = "node 3 is a voter already"
 			want = &text
 		}
-		for version := int16(0); version <= 1; version++ {
+		for version := range int16(2) {
 			h := Header{Key: AddRaftVoter, Version: version}
 			added := kmsg.NewPtrAddRaftVoterResponse()
 			if err := readResponse(h, slices.Concat(c.Encode(&Request{Header: h}, raft.AddRaftVoterResponse{Error: code, Message: text}, Extra{})...)[4:], added); err != nil {
