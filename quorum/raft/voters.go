@@ -71,6 +71,20 @@ func (h *voterHistory) offset() int64 {
 	return h.sets[len(h.sets)-1].offset
 }
 
+// mayCount reports whether key is in a set that may be in force on some replica: the newest of those known to be committed
+// and all later ones.
+func (h *voterHistory) mayCount(key ReplicaKey, committed int64) bool {
+	for _, s := range slices.Backward(h.sets) {
+		if s.set.Contains(key) {
+			return true
+		}
+		if s.offset < committed {
+			break
+		}
+	}
+	return false
+}
+
 // had reports whether a set before the one in force had key.
 func (h *voterHistory) had(key ReplicaKey) bool {
 	earlier := h.sets[:max(len(h.sets)-1, 0)]
@@ -111,7 +125,7 @@ func (n *Node) votersChanged() {
 // this log: their set still asks for our vote, and we must refuse it to their shorter logs. So we campaign under the newest
 // set, whose majority we are no part of, to bring them the record (Ongaro's thesis, 4.2.2).
 func (n *Node) electable() bool {
-	return n.isVoter || n.voters.offset() >= n.committed && n.voters.had(n.cfg.Self)
+	return n.isVoter || n.voters.mayCount(n.cfg.Self, n.committed)
 }
 
 // alone reports whether this replica is the only voter.

@@ -74,6 +74,27 @@ func TestVoterMatching(t *testing.T) {
 	}
 }
 
+// TestRemovedVoterIgnoresLaterChanges: once its removal is committed, a change of the others, committed or not, does not call
+// it back into elections.
+func TestRemovedVoterIgnoresLaterChanges(t *testing.T) {
+	m, n := followerOf(t)
+	change := func(offset int64, voters ...NodeID) FetchResponse {
+		b := Batch{BaseOffset: offset, LastOffset: offset, Epoch: 7, Bytes: 10, Control: []ControlRecord{Voters{testVoters(voters...)}}}
+		return FetchResponse{Batches: []Batch{b}, HighWatermark: offset}
+	}
+	for offset, c := range []struct {
+		voters    []NodeID
+		electable bool
+	}{{[]NodeID{2, 3}, true}, {[]NodeID{2, 3, 4}, false}, {[]NodeID{2, 4}, false}} {
+		respond(m, change(3+int64(offset), c.voters...))
+		if n.electable() != c.electable {
+			t.Errorf("voters %v appended, the set before is committed: electable %v, want %v", c.voters, n.electable(), c.electable)
+		}
+		n.Step(n.now, m.flushed())
+		m.take()
+	}
+}
+
 // TestPR32VotersMayChangeByMoreThanOne: a replica that slept through several changes sees them as one step. The rule that binds
 // leaders does not bind readers (KAFKA-17973, C-247).
 func TestPR32VotersMayChangeByMoreThanOne(t *testing.T) {
