@@ -84,6 +84,7 @@ func TestB17BadValues(t *testing.T) {
 		{"observer that would vote", minimal + "observer.only=true\ncontroller.quorum.auto.join.enable=true", "quorum.properties: controller.quorum.auto.join.enable=true: observer.only=true keeps this member from ever becoming a voter: want only one of them"},
 		{"observer that votes", minimal + "observer.only=true\ncontroller.quorum.voters=1@a:1", "quorum.properties: observer.only=true: node.id=1 is in controller.quorum.voters: want false, or another id"},
 		{"wait longer than the timeout", minimal + "controller.quorum.request.timeout.ms=500", "quorum.properties: controller.quorum.fetch.max.wait.ms=500: want less than controller.quorum.request.timeout.ms, 500"},
+		{"wait longer than a leader is trusted", minimal + "controller.quorum.fetch.timeout.ms=500", "quorum.properties: controller.quorum.fetch.max.wait.ms=500: want less than controller.quorum.fetch.timeout.ms, 500"},
 		{"request smaller than a batch", minimal + "socket.request.max.bytes=65536", "quorum.properties: socket.request.max.bytes=65536: want at least message.max.bytes plus 65536, 8454144"},
 		{"bad escape", minimal + `broker.rack=\u00g0`, `quorum.properties: line 5: broker.rack="\\u00g0": want four hexadecimal digits after \u`},
 		{"two problems", "node.id=x\nlog.dirs=/d\nlisteners=CONTROLLER://a:1\ncontroller.quorum.bootstrap.servers=a:1\nmax.connections=0", "quorum.properties: line 1: node.id=x: want an integer from 0 to 2147483647; line 5: max.connections=0: want an integer from 1 to 1000000"},
@@ -205,7 +206,7 @@ func TestEveryKeyIsSet(t *testing.T) {
 		"client.read.replicas": "leader", "log.level": "warn", "log.format": "json",
 		"socket.request.max.bytes": "9000000", "queued.max.request.bytes": "9000000", "message.max.bytes": "2048",
 		"metadata.log.segment.bytes": "2097152", "cluster.id.optional": "true", "observer.only": "true", "controller.quorum.auto.join.enable": "true",
-		"controller.quorum.request.timeout.ms": "777", "controller.quorum.fetch.max.wait.ms": "77", "connections.max.idle.ms": "7777",
+		"controller.quorum.request.timeout.ms": "777", "controller.quorum.fetch.timeout.ms": "777", "controller.quorum.fetch.max.wait.ms": "77", "connections.max.idle.ms": "7777",
 	}
 	onlyChecked := map[string]bool{"process.roles": true, "listener.security.protocol.map": true, "controller.listener.names": true}
 	base := parse(t, minimal)

@@ -110,6 +110,9 @@ func (c *Config) finish(host Host, complain func(string, ...any)) {
 	if c.FetchMaxWait >= c.RequestTimeout {
 		complain("controller.quorum.fetch.max.wait.ms=%d: want less than controller.quorum.request.timeout.ms, %d", c.FetchMaxWait.Milliseconds(), c.RequestTimeout.Milliseconds())
 	}
+	if c.FetchMaxWait >= c.FetchTimeout { // else it would give up a leader that has nothing new
+		complain("controller.quorum.fetch.max.wait.ms=%d: want less than controller.quorum.fetch.timeout.ms, %d", c.FetchMaxWait.Milliseconds(), c.FetchTimeout.Milliseconds())
+	}
 	derive := len(c.Bootstrap) == 0
 	for i, v := range c.StaticVoters {
 		e := &v.Endpoints[0]
