@@ -159,8 +159,10 @@ func (w *change) look(ctx context.Context) (*view, kmsg.Request, error) {
 		return v, nil, err
 	}
 	w.appended = view{}
-	if v.LeaderEpoch > w.askedIn || v.LeaderEpoch == w.askedIn && w.answered {
-		w.doubt = false // had it been appended, this leader would show it or will undo it
+	if v.HighWatermark >= 0 && (v.LeaderEpoch > w.askedIn || v.LeaderEpoch == w.askedIn && w.answered) {
+		// Had it been appended, this leader would show it or will undo it. One that has committed nothing so far may lose
+		// to a log that has it.
+		w.doubt = false
 	}
 	return v, request, err
 }

@@ -215,6 +215,15 @@ func TestChangeVotersInVain(t *testing.T) {
 			}
 			return raft.RequestTimedOut, "", false
 		}, "add voter 3: time is up: the change is not committed yet; it may have been made all the same: see quorum describe status", true},
+		{"another leads", func(l *fakeLeader, _ raft.Request) (raft.ErrorCode, string, bool) {
+			l.state.Epoch++
+			return raft.NotLeaderOrFollower, "node 0 lost the lead", false
+		}, "node 0 answers NOT_LEADER_OR_FOLLOWER: node 0 lost the lead; the voters are as they were", false},
+		{"another leads, for how long?", func(l *fakeLeader, _ raft.Request) (raft.ErrorCode, string, bool) {
+			l.state.Epoch++
+			l.state.HighWatermark = raft.Unknown
+			return raft.NotLeaderOrFollower, "node 0 lost the lead", false
+		}, "node 0 answers NOT_LEADER_OR_FOLLOWER: node 0 lost the lead; it may have been made all the same: see quorum describe status", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := startLeader(t, 3, func(l *fakeLeader) { l.on = test.on })
