@@ -171,6 +171,8 @@ func (n *Node) refuseNewcomer(key ReplicaKey) refusal {
 		return refuse(RequestTimedOut, "node %s has not fetched from this leader: start it as an observer and wait until it has caught up", key)
 	}
 	switch p := &n.leader.observers[i]; {
+	case slices.ContainsFunc(n.leader.parked, func(f parkedFetch) bool { return f.replica == key && n.now < f.deadline }):
+		// It waits for more at this moment, for as long as it asked to.
 	case n.now > p.lastFetch.Add(n.cfg.FetchTimeout):
 		return refuse(RequestTimedOut, "node %s has not fetched for %v: want at most %v", key, time.Duration(n.now-p.lastFetch).Round(time.Millisecond), n.cfg.FetchTimeout)
 	case p.lastCaughtUp == Instant(Unknown) || n.now > p.lastCaughtUp.Add(n.cfg.FetchTimeout):
