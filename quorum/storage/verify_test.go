@@ -165,6 +165,32 @@ func found(t *testing.T, fsys vfs.FS, name string, damage bool) bool {
 	return false
 }
 
+// TestMetaPropertiesMayBeEdited: with our checksum in it an edit is damage, and the error says how it is none.
+func TestMetaPropertiesMayBeEdited(t *testing.T) {
+	const name = dataDir + "/meta.properties"
+	fsys := ours(t)
+	sum, text, _ := strings.Cut(readFile(t, fsys, name), "\n")
+	edited := strings.Replace(text, "cluster.id=", "cluster.id=a", 1)
+	if edited == text {
+		t.Fatalf("no cluster id in %q", text)
+	}
+	writeFile(t, fsys, name, sum+"\n"+edited)
+	if _, err := storage.ReadMeta(fsys, dataDir); err == nil || !strings.HasSuffix(err.Error(), "without that line nothing is compared") {
+		t.Errorf("edited: %v", err)
+	}
+	if verify(t, fsys).Whole() {
+		t.Error("edited: whole")
+	}
+	writeFile(t, fsys, name, edited)
+	m, err := storage.ReadMeta(fsys, dataDir)
+	if err != nil || m.ClusterID[0] != 'a' {
+		t.Errorf("edited without the checksum: %+v, %v", m, err)
+	}
+	if r := verify(t, fsys); !r.Whole() {
+		t.Errorf("edited without the checksum: %v", r.Findings)
+	}
+}
+
 type flip struct {
 	at   int
 	mask byte
