@@ -77,7 +77,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"voter", "add", "--node-id", "3", "--config", "/etc/q"}, "quorum: if any flags in the group [config node-id] are set none of the others can be; [config node-id] were all set"},
 		{[]string{"voter", "add", "--config", "/etc/none"}, "quorum: /etc/none: file does not exist"},
 		{[]string{"voter", "add", "--config", "/etc/q"}, "quorum: NOT_FORMATTED: /data has no meta.properties: run `quorum format` first"},
-		{[]string{"voter", "remove", "--node-id", "-3"}, "quorum: --node-id is missing: want the node id of the member, at least 0"},
+		{[]string{"voter", "remove", "--node-id", "-3"}, "quorum: --node-id -3: want the node id of the member, at least 0"},
 		{[]string{"format"}, "quorum: --config is missing: want the member's properties file"},
 		{[]string{"format", "-c", "/etc/none"}, "quorum: /etc/none: file does not exist"},
 		{[]string{"run", "-c", "/etc/none"}, "quorum: CONFIG_INVALID: /etc/none: file does not exist"},

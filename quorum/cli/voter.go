@@ -33,7 +33,7 @@ const unsettled = 3
 
 const voterOutcomes = `
 The command ends when the change is committed; until then it tries again within --timeout. Exit code 1 says that nothing
-was changed, 3 that the time was up before that was known: look with quorum describe status.`
+was changed, 3 that the time was up, or the command interrupted, before that was known: look with quorum describe status.`
 
 // voterFlags are those of both commands.
 type voterFlags struct {
@@ -54,8 +54,11 @@ func (e *Env) voterFlags(cmd *cobra.Command) *voterFlags {
 
 // voter reads --node-id and --directory-id.
 func (f *voterFlags) voter() (v client.Voter, err error) {
-	if f.node < 0 {
+	switch {
+	case f.node == -1:
 		return v, errors.New("--node-id is missing: want the node id of the member, at least 0")
+	case f.node < 0:
+		return v, fmt.Errorf("--node-id %d: want the node id of the member, at least 0", f.node)
 	}
 	v.NodeID = f.node
 	if f.directory != "" {

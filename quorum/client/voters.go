@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type Changed struct {
 	Voters      []Replica `json:"voters"`  // afterwards; empty if nobody could be asked any more
 }
 
-// ErrUnsettled says that the time was up before it was known whether a change of the voters is made. The next look at
+// ErrUnsettled says that the context ended before it was known whether a change of the voters is made. The next look at
 // the quorum tells.
 var ErrUnsettled = errors.New("it may have been made all the same")
 
@@ -97,8 +98,8 @@ func (w *change) make(ctx context.Context, tell func(string)) (*Changed, error) 
 		switch {
 		case err == nil && request == nil:
 			return w.made(v), nil
-		case err != nil && over(ctx) && last != nil:
-			return nil, w.failed(last) // the time was up in the middle of a question, which says nothing
+		case err != nil && over(ctx) && (last != nil || w.askedIn > 0):
+			return nil, w.failed(ctx, cmp.Or(last, err)) // the end came in the middle of a question, which says nothing
 		}
 		if err == nil && why == nil {
 			if why = w.ask(ctx, v, request); why == nil {
@@ -122,7 +123,7 @@ func (w *change) make(ctx context.Context, tell func(string)) (*Changed, error) 
 			tell(told)
 		}
 		if !pause(ctx, changeAgainAfter) {
-			return nil, w.failed(wait)
+			return nil, w.failed(ctx, wait)
 		}
 		why = nil
 	}
@@ -231,12 +232,16 @@ func (w *change) made(v *view) *Changed {
 	return &Changed{NodeID: w.voter.NodeID, DirectoryID: w.voter.DirectoryID.String(), Changed: w.askedIn > 0, Voters: v.Voters}
 }
 
-// failed is the error when the time is up.
-func (w *change) failed(why error) error {
-	if w.doubt || w.appended.Quorum != nil {
-		return fmt.Errorf("%s: time is up: %w; %w: see quorum describe status", w.name, why, ErrUnsettled)
+// failed is the error when the context has ended.
+func (w *change) failed(ctx context.Context, why error) error {
+	end := "time is up"
+	if errors.Is(ctx.Err(), context.Canceled) {
+		end = "interrupted"
 	}
-	return fmt.Errorf("%s: time is up: %w; the voters are as they were", w.name, why)
+	if w.doubt || w.appended.Quorum != nil {
+		return fmt.Errorf("%s: %s: %w; %w: see quorum describe status", w.name, end, why, ErrUnsettled)
+	}
+	return fmt.Errorf("%s: %s: %w; the voters are as they were", w.name, end, why)
 }
 
 // addition is what to ask so that the voters have one more.

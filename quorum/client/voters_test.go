@@ -237,6 +237,26 @@ func TestChangeVotersInVain(t *testing.T) {
 	}
 }
 
+// TestChangeVotersInterrupted: who interrupts is told what is known, and not that a question had no answer.
+func TestChangeVotersInterrupted(t *testing.T) {
+	for _, midway := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		l := startLeader(t, 3, func(l *fakeLeader) {
+			l.on = func(*fakeLeader, raft.Request) (raft.ErrorCode, string, bool) {
+				if midway {
+					cancel()
+				}
+				return raft.RequestTimedOut, "not now", midway
+			}
+		})
+		var told []string
+		_, err := new(Client).AddVoter(ctx, []string{l.address}, Voter{NodeID: 3}, func(s string) { told = append(told, s); cancel() })
+		if err == nil || !strings.HasPrefix(err.Error(), "add voter 3: interrupted: ") || errors.Is(err, ErrUnsettled) != midway || midway && len(told) > 0 {
+			t.Errorf("midway %v: got %v, told %q", midway, err, told)
+		}
+	}
+}
+
 // TestAddVoterThatIsNotKnownYet: what the quorum does not tell now it may tell soon; who cannot wait can say it.
 func TestAddVoterThatIsNotKnownYet(t *testing.T) {
 	for _, test := range []struct {
