@@ -149,7 +149,7 @@ func TestDescribeQuorumSaysWhy(t *testing.T) {
 	}
 
 	m := startMember(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err = (&Client{}).DescribeQuorum(ctx, []string{m.address, nothing})
 	if want := "no leader was found: " + m.address + ": knows no leader; " + nothing + ": connect: connection refused"; err == nil || err.Error() != want {

@@ -93,6 +93,7 @@ type view struct {
 }
 
 func (c *Client) view(ctx context.Context, bootstrap []string) (*view, error) {
+	var why error
 	for {
 		var failed attempts
 		again := false
@@ -104,8 +105,11 @@ func (c *Client) view(ctx context.Context, bootstrap []string) (*view, error) {
 			failed.add(err)
 			again = again || soon
 		}
+		if why == nil || !over(ctx) { // a round that the end of the time cut short says less than the one before
+			why = failed.error("no leader was found")
+		}
 		if !again || !pause(ctx, retryAfter) {
-			return nil, failed.error("no leader was found")
+			return nil, why
 		}
 	}
 }
