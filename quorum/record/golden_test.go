@@ -104,7 +104,10 @@ func TestSnapshotFooterWithASum(t *testing.T) {
 	if got, err := record.DecodeControls(b); err != nil || !reflect.DeepEqual(got, []record.Control{footer}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for r := range b.Records() {
+	for r, err := range b.Records() {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if want := []byte{0, 0, 1, 0x80, 0x20, 4, 1, 2, 3, 4}; !bytes.Equal(r.Value, want) {
 			t.Errorf("encoded %x, want %x", r.Value, want)
 		}

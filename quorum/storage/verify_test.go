@@ -437,9 +437,13 @@ func TestVerifyIsCalmAfterACrash(t *testing.T) {
 			if !r.Whole() {
 				t.Fatalf("seed %d, before %s %s: %v", seed, c.Op, c.Path, r.Findings)
 			}
+			l := r.Logs[0]
+			if strings.Contains(fmt.Sprint(r.Findings), "is ahead of the log") {
+				l.End = l.Checkpoints[len(l.Checkpoints)-1].Offset
+			}
 			d := open(t, left, o)
-			if got := d.Log.End(); got != r.Logs[0].End {
-				t.Fatalf("seed %d, before %s %s: the log was opened up to %d, verify said %d", seed, c.Op, c.Path, got, r.Logs[0].End)
+			if got := d.Log.End(); got != l.End {
+				t.Fatalf("seed %d, before %s %s: the log was opened up to %d, verify said %d: %+v %v", seed, c.Op, c.Path, got, l.End, l, r.Findings)
 			}
 			if cut := strings.Contains(fmt.Sprint(r.Findings), "torn tail"); cut != (d.Recovery().Torn.File != "") {
 				t.Fatalf("seed %d, before %s %s: cut off %+v, verify said %v", seed, c.Op, c.Path, d.Recovery().Torn, r.Findings)
@@ -475,12 +479,26 @@ func TestVerifyIsCalmAfterACrash(t *testing.T) {
 					if err := d.Log.Truncate(to); err != nil {
 						t.Fatal(err)
 					}
+					leads(t, d, d.ElectionState().Epoch+1) // who made us cut it
 				}
 			case 3:
 				mustClose(t, d)
 				d = open(t, fsys, o)
+			case 4:
+				c, err := d.BeginCompaction(storage.CompactOptions{UpTo: highWatermark, Now: 5000, DeleteRetention: time.Hour})
+				if err == nil {
+					_, err = c.Run()
+				}
+				if err != nil && !errors.Is(err, storage.ErrNothingNew) {
+					t.Fatal(err)
+				}
+				if c := d.BeginClean(storage.CleanOptions{Now: now, HighWatermark: highWatermark, MaxBytes: 2000}); c != nil {
+					if err := c.Run(); err != nil {
+						t.Fatal(err)
+					}
+				}
 			default:
-				mustAppend(t, d, batchOf(d.Log.End(), max(1, d.Log.LastEpoch()), 1+rng.IntN(5), rng.IntN(200)))
+				mustAppend(t, d, batchOf(d.Log.End(), d.ElectionState().Epoch, 1+rng.IntN(5), rng.IntN(200)))
 			}
 		}
 		mustClose(t, d)

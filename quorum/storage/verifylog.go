@@ -357,7 +357,7 @@ func (l *logVerifier) checkStart() {
 	switch {
 	case l.Start == 0 || ok && c.id.Offset >= l.Start:
 		if l.replaced() {
-			l.find(Note, l.file(c.file), -1, c.id.Offset, "", "is ahead of the log, which ends at offset %d: it has arrived just before a crash, and the next start puts it in the log's place", l.End)
+			l.find(Note, l.file(c.file), -1, c.id.Offset, "", "is ahead of the log, which ends at offset %d: a crash right after it came, or after the log up to it was removed, leaves it so; the next start begins the log there", l.End)
 		}
 	case ok:
 		l.damage(segmentName(l.Start), doReplace, "the log starts at offset %d, but the newest whole checkpoint ends at %d: what is between is lost", l.Start, c.id.Offset)
