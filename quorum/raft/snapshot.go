@@ -152,7 +152,7 @@ func (n *Node) onSnapshotVerified(v SnapshotVerified) {
 	n.ready.Install.Replaces, n.ready.Install.Generation = true, n.generation
 	n.log = logHistory{start: d.id.Offset, end: d.id.Offset, latest: &d.id, earliest: &d.id}
 	n.flushed, n.unsynced = d.id.Offset, n.inFlush
-	n.voters.sets, n.voters.versions = nil, nil
+	n.voters = voterHistory{static: n.voters.static, past: n.voters.past || holdsVoter(n.voters.sets, n.cfg.Self)}
 	for _, c := range v.Control {
 		if !n.controlAppended(Batch{BaseOffset: c.Offset, LastOffset: c.Offset, Control: []ControlRecord{c.Record}}) {
 			return
@@ -185,7 +185,7 @@ func (n *Node) onSnapshotCreated(c SnapshotCreated) {
 	}
 	n.log.latest = &c.Snapshot
 	n.log.earliest = firstOf(n.log.earliest, n.log.latest)
-	n.voters.trim(c.Snapshot.Offset)
+	n.voters.trim(c.Snapshot.Offset, n.cfg.Self)
 }
 
 // onCleaned takes note of where the log begins now.
@@ -217,7 +217,7 @@ func (h *logHistory) holds(p OffsetAndEpoch) bool {
 }
 
 // trim forgets what no truncation can bring back: all but the last set and version below an offset that is committed.
-func (h *voterHistory) trim(below int64) {
+func (h *voterHistory) trim(below int64, self ReplicaKey) {
 	sets, versions := 0, 0
 	for sets+1 < len(h.sets) && h.sets[sets+1].offset < below {
 		sets++
@@ -225,6 +225,7 @@ func (h *voterHistory) trim(below int64) {
 	for versions+1 < len(h.versions) && h.versions[versions+1].offset < below {
 		versions++
 	}
+	h.past = h.past || holdsVoter(h.sets[:sets], self)
 	h.sets, h.versions = slices.Delete(h.sets, 0, sets), slices.Delete(h.versions, 0, versions)
 }
 

@@ -11,6 +11,7 @@ type voterHistory struct {
 	static   VoterSet
 	sets     []votersAt
 	versions []versionAt
+	past     bool // a set that was forgotten had this replica
 }
 
 type votersAt struct {
@@ -85,10 +86,14 @@ func (h *voterHistory) mayCount(key ReplicaKey, committed int64) bool {
 	return false
 }
 
-// had reports whether a set before the one in force had key.
-func (h *voterHistory) had(key ReplicaKey) bool {
-	earlier := h.sets[:max(len(h.sets)-1, 0)]
-	return slices.ContainsFunc(earlier, func(s votersAt) bool { return s.set.Contains(key) })
+// had reports whether a set before the one in force had this replica. One that this process has forgotten since, because a
+// snapshot covers it, counts; those from before its start do not.
+func (h *voterHistory) had(self ReplicaKey) bool {
+	return h.past || holdsVoter(h.sets[:max(len(h.sets)-1, 0)], self)
+}
+
+func holdsVoter(sets []votersAt, key ReplicaKey) bool {
+	return slices.ContainsFunc(sets, func(s votersAt) bool { return s.set.Contains(key) })
 }
 
 func (h *voterHistory) version() int16 {
