@@ -69,7 +69,7 @@ var keys = []Key{
 		return err
 	}, "Static voters (kraft.version 0): ignored once the log has a voter set. New quorums are better made by `quorum format --initial-controllers`.")),
 	kafka(boolean("controller.quorum.auto.join.enable", "false", func(c *Config, v bool) { c.AutoJoin = v },
-		"An observer makes itself a voter once it is caught up, in the place of its own id with another directory if there is one. Off, because a lost disk should be noticed: `quorum voter add` does the same by hand.")),
+		"An observer makes itself a voter once it is caught up, in the place of its own id with another directory if there is one. Off, because a lost disk should be noticed: `quorum voter add` does the same by hand. A voter that was removed stays out; set false before it starts again.")),
 
 	kafka(text("log.dirs", "", "one absolute path", oneDir, func(c *Config, v string) { c.LogDir = v },
 		"The member's directory. Required unless metadata.log.dir is set.")),

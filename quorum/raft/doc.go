@@ -51,7 +51,8 @@
 //     whole log is never replaced for want of an epoch in it; while a snapshot is checked its last byte is asked for again.
 //   - A replica that voted for itself and then learnt of a leader restarts as its follower, not as a candidate.
 //   - A newcomer must have caught up within the last fetch timeout, not once in its life; a voter that was removed does not
-//     join again by itself; a voter's own update makes way for an addition or a removal.
+//     join again by itself, unless it restarts when only a snapshot tells of the voters; a voter's own update makes way for
+//     an addition or a removal.
 //   - A removed leader goes whenever it sees that its removal is committed, also if the request timed out (KIP-853 forgets).
 //   - A replica whose own removal may stand nowhere but in its log campaigns on, without counting itself: without it, a
 //     quorum of KIP-853 could be left with nobody who can win (see electable in voters.go).
