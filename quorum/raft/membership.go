@@ -108,7 +108,7 @@ func (n *Node) refuseChange(cluster *string, c *change) refusal {
 			return refuse(InvalidRequest, "node %d supports kraft.version %d to %d: the quorum's is %d", key.ID, r.Min, r.Max, version)
 		}
 	} else if version < 1 {
-		return refuse(UnsupportedVersion, "kraft.version is 0: upgrade it to 1 before voters are added or removed")
+		return refuse(UnsupportedVersion, "kraft.version is 0: upgrade it to 1 (kafka-features upgrade --feature kraft.version=1) before voters are added or removed")
 	}
 	if why := n.refuseNow(c.kind); why.code != NoError {
 		return why
