@@ -3,10 +3,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// load is serial writers with one franz-go client: each appends its next number only when the last is acknowledged.
+// load is serial writers with one franz-go client: each appends its next number only when the last is acknowledged. No two
+// records have the same key, so that compaction takes none.
 type load struct {
 	t       *testing.T
 	brokers []string
@@ -28,6 +29,8 @@ type load struct {
 	acked []int       // by writer
 	at    []time.Time // of every acknowledgement
 }
+
+var value = bytes.Repeat([]byte("x"), 100)
 
 func begin(t *testing.T, brokers []string, writers int) *load {
 	t.Helper()
@@ -64,7 +67,7 @@ func (l *load) write(w int) {
 		default:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		err := l.client.ProduceSync(ctx, &kgo.Record{Key: []byte(strconv.Itoa(w)), Value: []byte(strconv.Itoa(n))}).FirstErr()
+		err := l.client.ProduceSync(ctx, &kgo.Record{Key: fmt.Appendf(nil, "%d/%d", w, n), Value: value}).FirstErr()
 		cancel()
 		if err != nil {
 			l.t.Errorf("writer %d, number %d: %v", w, n, err)
@@ -132,8 +135,7 @@ func (l *load) end() {
 			l.t.Fatal(err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			w, _ := strconv.Atoi(string(r.Key))
-			n, _ := strconv.Atoi(string(r.Value))
+			w, n := numbers(l.t, r)
 			if n != next[w] {
 				l.t.Fatalf("writer %d: number %d at offset %d, expected %d: lost, doubled or out of order", w, n, r.Offset, next[w])
 			}
@@ -145,6 +147,15 @@ func (l *load) end() {
 		l.t.Errorf("acknowledged %v, in the log %v", l.acked, next)
 	}
 	l.t.Logf("%d records acknowledged, lost=0 doubled=0 out of order=0", want)
+}
+
+// numbers are a record's writer and its number.
+func numbers(t *testing.T, r *kgo.Record) (w, n int) {
+	t.Helper()
+	if _, err := fmt.Sscanf(string(r.Key), "%d/%d", &w, &n); err != nil {
+		t.Fatalf("a key %q at offset %d that nobody wrote: %v", r.Key, r.Offset, err)
+	}
+	return w, n
 }
 
 // distribution prints sorted durations as minimum, median, 90th percentile and maximum, and returns the median.

@@ -4,13 +4,15 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"net"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,65 +31,61 @@ var (
 
 const topic = "__cluster_metadata"
 
-// process is one member.
-type process struct {
-	t      *testing.T
-	binary string
-	id     int
-	dir    string
-	client string // addresses of its listeners
-	health string
-	cmd    *exec.Cmd
-	log    *os.File
+// binary is the program under test, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "quorum-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "quorum")
+		if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build ./quorum: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
 }
 
-// quorum is three voters, each a process.
+// process is one member. It has an address of its own, so that its ports stay free while it is down.
+type process struct {
+	t       *testing.T
+	id      int
+	address string
+	dir     string
+	joining bool // begins without a vote
+	cmd     *exec.Cmd
+	log     *os.File
+}
+
+func (p *process) controller() string { return p.address + ":9093" }
+func (p *process) client() string     { return p.address + ":9092" }
+func (p *process) admin() string      { return p.address + ":9091" }
+func (p *process) health() string     { return p.address + ":8080" }
+
+// quorum is some voters, each a process, and who joined them.
 type quorum struct {
 	t       *testing.T
+	root    string
+	extra   []string // lines of every member's configuration
 	members []*process
 }
 
-// build compiles the binary once.
-func build(t *testing.T) string {
+// start formats and starts the voters. Each is in a rack of its own, so that a client that names it reads there.
+func start(t *testing.T, voters int, extra ...string) *quorum {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "quorum")
-	out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build ./quorum: %v\n%s", err, out)
-	}
-	return binary
-}
-
-// start formats and starts the voters.
-func start(t *testing.T, voters int) *quorum {
-	t.Helper()
-	binary := build(t)
-	q := &quorum{t: t}
-	root := t.TempDir()
-	var initial, bootstrap []string
-	var listeners []string
+	q := &quorum{t: t, root: t.TempDir(), extra: extra}
+	var initial []string
 	for id := range voters {
-		ports := freePorts(t, 4)
-		p := &process{t: t, binary: binary, id: id, dir: filepath.Join(root, fmt.Sprint(id)), client: ports[1], health: ports[3]}
-		listeners = append(listeners, fmt.Sprintf("CONTROLLER://%s,CLIENT://%s,ADMIN://%s,HEALTH://%s", ports[0], ports[1], ports[2], ports[3]))
-		initial = append(initial, fmt.Sprintf("%d@%s:%s", id, ports[0], raft.UUID{0: 0x10, 15: byte(id)}))
-		bootstrap = append(bootstrap, ports[0])
-		q.members = append(q.members, p)
+		p := q.member(id)
+		initial = append(initial, fmt.Sprintf("%d@%s:%s", id, p.controller(), raft.UUID{0: 0x10, 15: byte(id)}))
 	}
-	for id, p := range q.members {
-		if err := os.MkdirAll(p.dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprintf("node.id=%d\nlisteners=%s\ncontroller.quorum.bootstrap.servers=%s\nlog.dirs=%s\n",
-			id, listeners[id], strings.Join(bootstrap, ","), filepath.Join(p.dir, "data"))
-		if err := os.WriteFile(p.config(), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.Command(binary, "format", "--cluster-id", "E2E-TESTiEaAAAAAAAAAAA", "--config", p.config(),
-			"--initial-controllers", strings.Join(initial, ",")).CombinedOutput()
-		if err != nil {
-			t.Fatalf("format member %d: %v\n%s", id, err, out)
-		}
+	for _, p := range q.members {
+		q.format(p, "--initial-controllers", strings.Join(initial, ","))
 		p.start()
 	}
 	t.Cleanup(func() {
@@ -102,22 +100,47 @@ func start(t *testing.T, voters int) *quorum {
 	return q
 }
 
-// freePorts finds addresses that nobody uses. All are held until all are known.
-func freePorts(t *testing.T, n int) []string {
-	t.Helper()
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		all = append(all, l.Addr().String())
+// member finds an address and a directory for one more.
+func (q *quorum) member(id int) *process {
+	address := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	p := &process{t: q.t, id: id, address: address, dir: filepath.Join(q.root, strconv.Itoa(id))}
+	q.members = append(q.members, p)
+	return p
+}
+
+// format gives a member an empty directory and its configuration.
+func (q *quorum) format(p *process, how ...string) {
+	q.t.Helper()
+	if err := errors.Join(os.RemoveAll(p.data()), os.MkdirAll(p.dir, 0o755)); err != nil {
+		q.t.Fatal(err)
 	}
-	return all
+	var bootstrap []string
+	for _, m := range q.members {
+		bootstrap = append(bootstrap, m.controller())
+	}
+	lines := append([]string{
+		fmt.Sprintf("node.id=%d", p.id),
+		fmt.Sprintf("broker.rack=rack-%d", p.id),
+		fmt.Sprintf("listeners=CONTROLLER://%s,CLIENT://%s,ADMIN://%s,HEALTH://%s", p.controller(), p.client(), p.admin(), p.health()),
+		"controller.quorum.bootstrap.servers=" + strings.Join(bootstrap, ","),
+		"log.dirs=" + p.data(),
+	}, q.extra...)
+	if err := os.WriteFile(p.config(), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		q.t.Fatal(err)
+	}
+	command(q.t, append([]string{"format", "--cluster-id", "E2E-TESTiEaAAAAAAAAAAA", "--config", p.config()}, how...)...)
+}
+
+// command runs the program to its end; it has to succeed.
+func command(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
+		t.Fatalf("quorum %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 func (p *process) config() string { return filepath.Join(p.dir, "quorum.properties") }
+func (p *process) data() string   { return filepath.Join(p.dir, "data") }
 
 func (p *process) start() {
 	p.t.Helper()
@@ -126,7 +149,7 @@ func (p *process) start() {
 		p.t.Fatal(err)
 	}
 	defer p.log.Close()
-	p.cmd = exec.Command(p.binary, "run", "--config", p.config())
+	p.cmd = exec.Command(binary, "run", "--config", p.config())
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -165,7 +188,7 @@ func (p *process) terminate() {
 
 // status asks for /v1/status; nil if there is no answer.
 func (p *process) status() *status.Member {
-	r, err := quiet.Get("http://" + p.health + status.MemberPath)
+	r, err := quiet.Get("http://" + p.health() + status.MemberPath)
 	if err != nil {
 		return nil
 	}
@@ -177,14 +200,17 @@ func (p *process) status() *status.Member {
 	return &s
 }
 
-// settled waits until one member leads, and all follow it and have caught up, and returns the leader and its view.
+// settled waits until one member leads, and all voters follow it and have caught up, and returns the leader and its view.
 func (q *quorum) settled() (*process, *status.Member) {
 	q.t.Helper()
 	var leader *process
 	var view *status.Member
-	q.await("all members to follow one leader", func() bool {
+	q.await("all voters to follow one leader", func() bool {
 		leader, view = nil, nil
 		for _, p := range q.members {
+			if p.joining {
+				continue
+			}
 			s := p.status()
 			if s == nil || !s.Ready {
 				return false
@@ -200,6 +226,9 @@ func (q *quorum) settled() (*process, *status.Member) {
 			return false
 		}
 		for _, p := range q.members {
+			if p.joining {
+				continue
+			}
 			if s := p.status(); s == nil || s.Epoch != view.Epoch {
 				return false
 			}
@@ -235,20 +264,31 @@ func (q *quorum) explain(gap time.Duration, from time.Time) {
 
 func (q *quorum) await(what string, ok func() bool) {
 	q.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	q.awaitFor(30*time.Second, what, ok)
+}
+
+func (q *quorum) awaitFor(patience time.Duration, what string, ok func() bool) {
+	q.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, p := range q.members {
 				q.t.Logf("member %d: %+v", p.id, p.status())
 			}
-			q.t.Fatalf("waited 30 s for %s", what)
+			q.t.Fatalf("waited %v for %s", patience, what)
 		}
 	}
+}
+
+// caughtUp reports whether a member has all that the leader has committed.
+func caughtUp(p, leader *process) bool {
+	s, l := p.status(), leader.status()
+	return s != nil && l != nil && s.Ready && l.Role == "Leader" && s.HighWatermark == l.HighWatermark
 }
 
 func (q *quorum) bootstrap() []string {
 	var all []string
 	for _, p := range q.members {
-		all = append(all, p.client)
+		all = append(all, p.client())
 	}
 	return all
 }
