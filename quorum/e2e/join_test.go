@@ -1,0 +1,373 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+var (
+	logBytes = flag.Int64("log-bytes", 64<<20, "size of the log that TestAnEmptyDiskJoins joins")
+	kills    = flag.Int("kills", 10, "how often TestAnEmptyDiskJoins kills who joins")
+)
+
+// checkpointMemory is by how much making, serving or taking a snapshot may grow a process, however large the snapshot.
+const checkpointMemory = 32 << 20
+
+// A member with an empty disk joins a quorum whose log is nearly all in its snapshot: as fast as that can be copied, about,
+// and in little memory. Killed again and again on the way, it comes back each time; its disk never holds more than what is
+// live and two snapshots. In the end it is a voter, and has what was written.
+func TestAnEmptyDiskJoins(t *testing.T) {
+	q := start(t, 3, "metadata.max.retention.bytes=1", fmt.Sprintf("metadata.log.segment.bytes=%d", segmentBytes),
+		fmt.Sprintf("metadata.log.max.record.bytes.between.snapshots=%d", *logBytes/2))
+	leader, _ := q.settled()
+	w := newImage(t, q)
+	w.fill(*logBytes)
+	q.awaitFor(10*time.Minute, "a snapshot of nearly all", func() bool {
+		w.rewrite(16)
+		s := leader.status()
+		return s != nil && s.Snapshot != nil && s.Snapshot.Bytes >= *logBytes*9/10 && s.LogStartOffset > 0
+	})
+	leader, _ = q.settled()
+
+	// Once without a fault: time and memory.
+	serving := leader.measureMemory()
+	p := q.member(len(q.members))
+	p.joining = true
+	q.format(p, "--no-initial-controllers")
+	began := time.Now()
+	p.start()
+	taking := p.measureMemory()
+	q.awaitFor(10*time.Minute, "the new member to catch up", func() bool { return caughtUp(p, leader) })
+	took := time.Since(began)
+	taken, served := taking.growth(), serving.growth()
+	bytes := usage(t, p.data())
+	copied := copyTime(t, p.data(), filepath.Join(q.root, "copy"))
+	rate := func(d time.Duration) float64 { return float64(bytes.all) / d.Seconds() / 1e6 }
+	t.Logf("e2e: an empty disk joins: %d MB (a snapshot of %d MB) in %.2f s, %.0f MB/s; plain copy %.2f s, %.0f MB/s; %.1fx; memory of who serves grows by %.1f MiB, of who takes by %.1f MiB",
+		bytes.all/1e6, bytes.largest/1e6, took.Seconds(), rate(took), copied.Seconds(), rate(copied), took.Seconds()/copied.Seconds(), mib(served), mib(taken))
+	if max(taken, served) > checkpointMemory {
+		t.Errorf("memory grew by %.1f MiB where it is served and by %.1f MiB where it is taken, want at most %d", mib(served), mib(taken), checkpointMemory>>20)
+	}
+
+	// The same, killed.
+	again := func() {
+		p.kill()
+		q.format(p, "--no-initial-controllers")
+	}
+	watch := watchDisk(t, p.data())
+	again()
+	during, after, restarts := 0, 0, 0
+	for during < *kills {
+		p.start()
+		restarts++
+		time.Sleep(time.Duration(rand.Float64() * 1.1 * float64(took))) // the kill comes at any point of it
+		p.kill()
+		switch u := usage(t, p.data()); {
+		case u.partial > 0:
+			during++
+		case u.snapshots > 0:
+			after++
+			again()
+		}
+		if restarts > 20*(*kills+1) {
+			t.Fatalf("only %d of %d kills came during a download", during, restarts)
+		}
+		w.rewrite(max(1, int(*logBytes/valueBytes*3/2)/max(1, *kills))) // the leader's snapshot is replaced now and then
+	}
+	p.start()
+	leader, _ = q.settled()
+	q.awaitFor(10*time.Minute, "the killed member to catch up", func() bool { return caughtUp(p, leader) })
+	most := watch.end()
+	snapshot := max(usage(t, leader.data()).largest, most.largest)
+	t.Logf("e2e: killed while it joins: kills=%d during the download, %d after it, %d before it; back each time; at most on its disk: %d MB, of it %d MB of snapshots and %d MB of log; a snapshot has %d MB",
+		during, after, restarts-during-after, most.all/1e6, most.snapshots/1e6, most.rest/1e6, snapshot/1e6)
+	if log := *logBytes/2 + 2*segmentBytes; most.snapshots > 2*snapshot || most.rest > log {
+		t.Errorf("the disk held %d bytes of snapshots, want at most two of %d, and %d of log, want at most %d", most.snapshots, snapshot, most.rest, log)
+	}
+
+	command(t, "voter", "add", "--node-id", strconv.Itoa(p.id), "--bootstrap-controller", leader.controller())
+	q.await("it to be a voter", func() bool {
+		s := p.status()
+		return s != nil && s.IsVoter && s.VotersCommitted
+	})
+	w.compare(p)
+}
+
+// image writes keys, and knows which write of each is the newest.
+type image struct {
+	t      *testing.T
+	client *kgo.Client
+	newest []int // by key
+	dice   *rand.Rand
+}
+
+const (
+	valueBytes   = 16 << 10
+	segmentBytes = 8 << 20
+)
+
+func newImage(t *testing.T, q *quorum) *image {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(q.bootstrap()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &image{t: t, client: client, dice: rand.New(rand.NewPCG(1, 2))}
+}
+
+// fill writes so many bytes of new keys.
+func (w *image) fill(bytes int64) {
+	w.t.Helper()
+	for len(w.newest) < int(bytes/valueBytes)+1 {
+		var records []*kgo.Record
+		for range 256 {
+			w.newest = append(w.newest, 0)
+			records = append(records, w.record(len(w.newest)-1))
+		}
+		w.write(records)
+	}
+}
+
+// rewrite writes keys that are there anew.
+func (w *image) rewrite(n int) {
+	w.t.Helper()
+	var records []*kgo.Record
+	for range n {
+		key := w.dice.IntN(len(w.newest))
+		w.newest[key]++
+		records = append(records, w.record(key))
+		if len(records) == 256 {
+			w.write(records)
+			records = nil
+		}
+	}
+	w.write(records)
+}
+
+func (w *image) record(key int) *kgo.Record {
+	value := make([]byte, valueBytes)
+	copy(value, fmt.Sprintf("%d ", w.newest[key]))
+	return &kgo.Record{Key: []byte(strconv.Itoa(key)), Value: value}
+}
+
+func (w *image) write(records []*kgo.Record) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := w.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// compare reads the whole topic from a member.
+func (w *image) compare(p *process) {
+	w.t.Helper()
+	w.newest = append(w.newest, 0)
+	last := len(w.newest) - 1
+	w.write([]*kgo.Record{w.record(last)})
+	reader, err := kgo.NewClient(kgo.SeedBrokers(p.client()), kgo.Rack(fmt.Sprintf("rack-%d", p.id)),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	got := make([]int, len(w.newest))
+	for key := range got {
+		got[key] = -1
+	}
+	for got[last] < 0 {
+		fetches := reader.PollFetches(ctx)
+		if err := errors.Join(fetches.Err(), ctx.Err()); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, r := range fetches.Records() {
+			key, _ := strconv.Atoi(string(r.Key))
+			number, _, _ := strings.Cut(string(r.Value), " ")
+			got[key], _ = strconv.Atoi(number)
+		}
+	}
+	for key, n := range w.newest {
+		if got[key] != n {
+			w.t.Fatalf("member %d has write %d of key %d, want %d", p.id, got[key], key, n)
+		}
+	}
+	w.t.Logf("member %d has the newest write of each of %d keys", p.id, len(got))
+}
+
+// memory measures by how much a process grows.
+type memory struct {
+	p    *process
+	base int64
+}
+
+// measureMemory notes what the process holds now, as soon as it answers, and has the kernel forget its peak.
+func (p *process) measureMemory() memory {
+	p.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); p.status() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("member %d does not answer", p.id)
+		}
+	}
+	if err := os.WriteFile(p.proc("clear_refs"), []byte("5"), 0); err != nil {
+		p.t.Fatal(err)
+	}
+	return memory{p, p.kernel("VmRSS")}
+}
+
+// growth is how far the peak since then lies above.
+func (m memory) growth() int64 { return m.p.kernel("VmHWM") - m.base }
+
+func (p *process) proc(file string) string {
+	return filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), file)
+}
+
+// kernel is a line of /proc/PID/status in bytes.
+func (p *process) kernel(name string) int64 {
+	p.t.Helper()
+	text, err := os.ReadFile(p.proc("status"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	p.t.Fatalf("no %s in %s", name, p.proc("status"))
+	return 0
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+// disk is what a directory holds, in bytes.
+type disk struct {
+	all       int64
+	snapshots int64 // whole and partial ones
+	partial   int64
+	largest   int64 // snapshot that is whole
+	rest      int64
+}
+
+func usage(t *testing.T, dir string) (u disk) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = e.Info()
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // just removed
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		u.all += info.Size()
+		name := e.Name()
+		switch {
+		case strings.HasSuffix(name, ".checkpoint"):
+			u.snapshots += info.Size()
+			u.largest = max(u.largest, info.Size())
+		case strings.Contains(name, ".checkpoint"):
+			u.snapshots += info.Size()
+			u.partial += info.Size()
+		default:
+			u.rest += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return u
+}
+
+// watch looks at a directory again and again, and keeps the most of each figure.
+type watch struct {
+	stop chan struct{}
+	done chan disk
+}
+
+func watchDisk(t *testing.T, dir string) *watch {
+	w := &watch{stop: make(chan struct{}), done: make(chan disk, 1)}
+	go func() {
+		var most disk
+		for {
+			u := usage(t, dir)
+			most = disk{
+				all: max(most.all, u.all), snapshots: max(most.snapshots, u.snapshots), partial: max(most.partial, u.partial),
+				largest: max(most.largest, u.largest), rest: max(most.rest, u.rest),
+			}
+			select {
+			case <-w.stop:
+				w.done <- most
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { w.end() })
+	return w
+}
+
+func (w *watch) end() disk {
+	select {
+	case <-w.stop:
+		return disk{}
+	default:
+	}
+	close(w.stop)
+	return <-w.done
+}
+
+// copyTime is how long it takes to copy the files of a directory and sync each.
+func copyTime(t *testing.T, from, to string) time.Duration {
+	t.Helper()
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(to)
+	began := time.Now()
+	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		in, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		out, err := os.Create(filepath.Join(to, e.Name()))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		return errors.Join(err, out.Sync(), out.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began)
+}
