@@ -241,6 +241,7 @@ type view struct {
 	leader        int
 	epoch         int32
 	highWatermark int64
+	logStart      int64
 }
 
 // ask fetches as a reader without an id, which any member answers: a leader with its high watermark, others with whom
@@ -271,7 +272,7 @@ func (c *cluster) ask(m *member) (view, bool) {
 			return view{}, false
 		}
 		got := r.Topics[0].Partitions[0]
-		v := view{int(got.CurrentLeader.LeaderID), got.CurrentLeader.LeaderEpoch, got.HighWatermark}
+		v := view{int(got.CurrentLeader.LeaderID), got.CurrentLeader.LeaderEpoch, got.HighWatermark, got.LogStartOffset}
 		if v.epoch > asked {
 			c.epoch = v.epoch
 			continue

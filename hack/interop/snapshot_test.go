@@ -4,67 +4,131 @@ package interop
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A member of ours on an empty disk is given a real controller's snapshot, byte for byte, and goes on from its end. Since it
-// makes none itself of a topic that is not keyed, it learns of the controller's next ones as well, and keeps them.
+// A member of ours on an empty disk joins a real controller whose log does not begin at 0 any more: it is given a snapshot,
+// byte for byte, and goes on from its end. It makes none itself of a topic that is not keyed, but learns of the controller's
+// next ones and cleans its log behind them, so that its disk stays bounded while the log goes on.
 func TestOursTakesSnapshotsOfARealController(t *testing.T) {
+	const segment, more = 1 << 20, 3 << 20
 	c := newCluster(t, true, controller)
-	c.extra = []string{"metadata.log.max.record.bytes.between.snapshots=20000"}
+	c.extra = []string{"metadata.log.max.record.bytes.between.snapshots=200000", "metadata.max.retention.bytes=10000"}
 	c.configure(c.members[0])
 	c.start(c.members...)
-	eventually(t, time.Minute, func() string {
-		c.advance(100)
-		if len(checkpoints(t, c.members[0])) == 0 {
-			return "the controller to make a snapshot"
+	theirs := map[string][]byte{} // it keeps none for long
+	note := func() { maps.Copy(theirs, checkpoints(t, c.members[0])) }
+	eventually(t, 4*time.Minute, func() string { // it cleans once a minute
+		if note(); len(theirs) < 3 {
+			c.overwrite(10)
+		}
+		if v := c.leader(-1); v.logStart == 0 {
+			return fmt.Sprintf("the controller to clean its log; it has made %d snapshots", len(theirs))
 		}
 		return ""
 	})
+	c.extra = append(c.extra, fmt.Sprintf("metadata.log.segment.bytes=%d", segment))
 	m := c.join(9, ours, true)
 	c.start(m)
-	var first int64
-	eventually(t, 20*time.Second, func() string {
-		s, err := m.status()
-		switch {
-		case err != nil:
-			return err.Error()
-		case s.Snapshot == nil || s.LogStartOffset == 0:
-			return fmt.Sprintf("the snapshot to arrive; log starts at %d", s.LogStartOffset)
-		case s.HighWatermark < s.Snapshot.Offset+10:
-			return fmt.Sprintf("records behind the snapshot of offset %d; high watermark is %d", s.Snapshot.Offset, s.HighWatermark)
+	written := func() int64 { return c.members[0].usage(t, "*.log") } // its first segment stays
+	held := func() int64 { return m.usage(t, "*.log", "*.checkpoint*") }
+	took := []int64{0} // ends of the snapshots
+	var peaks []int64  // of the bytes on its disk, before each
+	for round := range 3 {
+		began, most := written(), int64(0)
+		for round > 0 && written() < began+more {
+			c.overwrite(10)
+			note()
+			most = max(most, held())
 		}
-		first = s.Snapshot.Offset
-		return ""
-	})
-	c.advance(1000)
-	eventually(t, 2*time.Minute, func() string { // it looks once a minute
-		s, err := m.status()
-		if err != nil || s.Snapshot == nil || s.Snapshot.Offset == first {
-			return fmt.Sprintf("a newer snapshot than that of offset %d, which arrived first", first)
-		}
-		return ""
-	})
-	theirs, compared := checkpoints(t, c.members[0]), 0
+		eventually(t, 2*time.Minute, func() string { // it looks once a minute
+			note()
+			most = max(most, held())
+			s, err := m.status()
+			switch last := took[len(took)-1]; {
+			case err != nil:
+				return err.Error()
+			case s.Snapshot == nil || s.Snapshot.Offset <= last:
+				return fmt.Sprintf("a newer snapshot than that of offset %d; log starts at %d", last, s.LogStartOffset)
+			case s.HighWatermark < s.Snapshot.Offset+10:
+				return fmt.Sprintf("records behind the snapshot of offset %d; high watermark is %d", s.Snapshot.Offset, s.HighWatermark)
+			case s.LogStartOffset <= last || held() >= 2*segment:
+				return fmt.Sprintf("the log before offset %d to be removed; it starts at %d, and %d bytes are held", s.Snapshot.Offset, s.LogStartOffset, held())
+			}
+			took = append(took, s.Snapshot.Offset)
+			peaks = append(peaks, most)
+			// What was written since, for which there was no snapshot yet, and what was left after the last.
+			if bound := written() - began + 2*segment; most > bound {
+				t.Errorf("our disk held %d bytes, want at most %d", most, bound)
+			}
+			return ""
+		})
+	}
+	compared, largest := 0, 0
 	for name, content := range checkpoints(t, m) {
-		if other, ok := theirs[name]; ok {
-			compared++
-			if !bytes.Equal(content, other) {
-				t.Errorf("%s has %d bytes here, %d there, or others", name, len(content), len(other))
+		compared++
+		largest = max(largest, len(content))
+		if other, ok := theirs[name]; !ok || !bytes.Equal(content, other) {
+			t.Errorf("%s has %d bytes here, %d there, or others", name, len(content), len(other))
+		}
+	}
+	if compared == 0 || compared > 2 {
+		t.Errorf("%d snapshots are on our disk, want one or two", compared)
+	}
+	t.Logf("interop: snapshots of a real controller, which made %d and cut its log: taken at offsets %v, equal=%d of at most %d bytes; ours held at most %v bytes before each and holds %d, of %d written",
+		len(theirs), took[1:], compared, largest, peaks, held(), written())
+}
+
+// overwrite has the real controller write ConfigRecords, so many times 100 for the same 100 resources: its snapshots stay
+// small.
+func (c *cluster) overwrite(times int) {
+	c.t.Helper()
+	m := c.get(c.leader(-1).leader)
+	for range times {
+		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+		for i := range 100 {
+			interval := strconv.Itoa(1000 + rand.IntN(1_000_000))
+			req.Resources = append(req.Resources, kmsg.IncrementalAlterConfigsRequestResource{
+				ResourceType: kmsg.ConfigResourceTypeClientMetrics, ResourceName: fmt.Sprintf("subscription-%d", i),
+				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "interval.ms", Value: &interval}},
+			})
+		}
+		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+		_, err := m.kafka.SeedBrokers()[0].Request(ctx, req)
+		cancel()
+		if err != nil {
+			c.t.Fatalf("alter configs: %v", err)
+		}
+	}
+}
+
+// usage is the size of a member's log, or with its snapshots.
+func (m *member) usage(t *testing.T, patterns ...string) (size int64) {
+	t.Helper()
+	for _, pattern := range patterns {
+		names, err := filepath.Glob(filepath.Join(m.dir, "*-0", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if info, err := os.Stat(name); err == nil { // else it was just removed
+				size += info.Size()
 			}
 		}
 	}
-	if compared == 0 {
-		t.Error("no snapshot is on both disks")
-	}
-	t.Logf("interop: %d snapshots of a real controller taken, the first at offset %d", compared, first)
+	return size
 }
 
 // checkpoints reads the snapshots in a member's directory, without the bootstrap checkpoint.
@@ -98,6 +162,9 @@ func TestKafkaDumpLogReadsOurCheckpoints(t *testing.T) {
 	value := bytes.Repeat([]byte("x"), 900_000)
 	for n := range 26 { // a snapshot is made of each 20 MiB
 		r := &kgo.Record{Key: fmt.Appendf(nil, "key-%d", n%3), Value: value}
+		if n == 10 {
+			r = &kgo.Record{Key: []byte("gone")} // a deletion
+		}
 		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
