@@ -181,7 +181,7 @@ func (p *process) terminate() {
 	case <-time.After(15 * time.Second):
 		p.t.Errorf("member %d has not ended 15 s after SIGTERM", p.id)
 		_ = p.cmd.Process.Kill()
-		_ = <-done // killed
+		p.t.Logf("member %d was killed: %v", p.id, <-done)
 	}
 	p.cmd = nil
 }
