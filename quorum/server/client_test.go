@@ -31,16 +31,21 @@ func (c *cluster) raw(m *testMember, request kmsg.Request) (kmsg.Response, error
 // produceRaw appends one batch to one member and returns the partition's answer.
 func (c *cluster) produceRaw(m *testMember, batch []byte, acks int16) (kmsg.ProduceResponseTopicPartition, *kmsg.ProduceResponse) {
 	c.t.Helper()
-	request := kmsg.NewPtrProduceRequest()
-	request.Version = 12
-	request.Acks, request.TimeoutMillis = acks, 5000
-	request.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Records: batch}}}}
-	response, err := c.raw(m, pinned{request})
+	response, err := c.raw(m, produce(batch, acks))
 	if err != nil {
 		c.t.Fatalf("produce: %v", err)
 	}
 	p := response.(*kmsg.ProduceResponse)
 	return p.Topics[0].Partitions[0], p
+}
+
+// produce is a request that appends one batch.
+func produce(batch []byte, acks int16) kmsg.Request {
+	request := kmsg.NewPtrProduceRequest()
+	request.Version = 12
+	request.Acks, request.TimeoutMillis = acks, 5000
+	request.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Records: batch}}}}
+	return pinned{request}
 }
 
 // pinned keeps a client from raising the version: newer ones name the topic by id.

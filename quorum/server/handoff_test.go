@@ -14,8 +14,18 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/status"
 )
 
-// post sends a handoff request to one member, following no redirect.
-func (c *cluster) post(m *testMember, request any) (int, []byte, http.Header) {
+// post sends a handoff request to one member, following no redirect. In a new quorum the voters tell the leader their
+// listeners, one after the other: while it writes that down no handoff begins, so it is asked again.
+func (c *cluster) post(m *testMember, request any) (code int, answer []byte, header http.Header) {
+	c.t.Helper()
+	c.await("no voter change to be under way", func() bool {
+		code, answer, header = c.postOnce(m, request)
+		return !bytes.Contains(answer, []byte("a voter change is under way"))
+	})
+	return code, answer, header
+}
+
+func (c *cluster) postOnce(m *testMember, request any) (int, []byte, http.Header) {
 	c.t.Helper()
 	body, err := json.Marshal(request)
 	if err != nil {
