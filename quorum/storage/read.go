@@ -38,32 +38,33 @@ func (l *Log) Read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, 
 		return nil, err
 	}
 	defer v.file.release()
-	return v.read(buf, offset, maxBytes, min(upTo, end))
+	data, _, err := v.read(buf, offset, maxBytes, min(upTo, end))
+	return data, err
 }
 
-func (v view) read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error) {
+// read returns the batches and the position of the first.
+func (v view) read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, int64, error) {
 	if offset >= min(upTo, v.next) {
-		return buf[:0], nil
+		return buf[:0], 0, nil
 	}
-	// The first batch begins at most a step (and a batch) after position: read some more for it.
 	maxBytes = min(maxBytes, record.MaxSize)
 	position := v.position(offset)
-	size := min(int64(max(maxBytes, record.HeaderSize))+min(v.step, readAhead), v.size-position)
+	size := min(v.room(maxBytes), v.size-position)
 	for {
 		data, err := readAt(v, buf, position, int(size))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		from, to, need, err := window(data, offset, maxBytes, upTo)
 		if err != nil {
-			return nil, fault(LogCorrupt, "%s at position %d: %v", v.name, position+int64(to), err)
+			return nil, 0, fault(LogCorrupt, "%s at position %d: %v", v.name, position+int64(to), err)
 		}
 		if need == 0 {
-			return data[from:to], nil
+			return data[from:to], position + int64(from), nil
 		}
 		position, size = position+int64(from), int64(need)
 		if position+size > v.size {
-			return nil, fault(LogCorrupt, "%s at position %d: batch of %d bytes reaches beyond the segment's end %d", v.name, position, need, v.size)
+			return nil, 0, fault(LogCorrupt, "%s at position %d: batch of %d bytes reaches beyond the segment's end %d", v.name, position, need, v.size)
 		}
 		if v.step > readAhead { // it may be far yet
 			size = min(max(size, readAhead), v.size-position)

@@ -16,26 +16,54 @@ import (
 // latter a client that reads to the end would wait for ever for what compaction has dropped. An offset below 0 or beyond
 // the log's end is ErrOffset. Any goroutine may call it.
 func (d *Dir) ReadFrom(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error) {
+	v, c, err := d.find(offset)
+	if err != nil {
+		return nil, err
+	}
+	defer v.file.release()
+	data, _, err := v.read(buf, offset, maxBytes, upTo)
+	if err == nil && len(data) == 0 && c.endsBefore(upTo) {
+		data = c.last()
+	}
+	return data, err
+}
+
+// FindFrom is Find over the topic: it finds what ReadFrom reads.
+func (d *Dir) FindFrom(offset int64, maxBytes int, upTo int64) (Records, error) {
+	v, c, err := d.find(offset)
+	if err != nil {
+		return Records{}, err
+	}
+	defer v.file.release()
+	r, err := v.records(offset, maxBytes, upTo)
+	if err == nil && r.Size() == 0 && c.endsBefore(upTo) {
+		r.Bytes = c.last()
+	}
+	return r, err
+}
+
+// find returns the file that holds offset of the topic, and the checkpoint that it is of, nil for the log's.
+func (d *Dir) find(offset int64) (view, *checkpoint, error) {
 	if offset < 0 {
-		return nil, fmt.Errorf("offset %d: %w", offset, ErrOffset)
+		return view{}, nil, fmt.Errorf("offset %d: %w", offset, ErrOffset)
 	}
 	for {
-		c := d.checkpoints.covering(offset)
-		if c == nil {
-			data, err := d.Log.Read(buf, offset, maxBytes, upTo)
-			if errors.Is(err, ErrOffset) && d.covered(offset) {
-				continue // cleaned away since we looked: there is a newer checkpoint
-			}
-			return data, err
+		if c := d.checkpoints.covering(offset); c != nil {
+			return c.view, c, nil
 		}
-		data, err := c.view.read(buf, offset, maxBytes, upTo)
-		c.file.release()
-		if err == nil && len(data) == 0 && upTo >= c.ID.Offset {
-			data = record.Empty(c.ID.Offset-1, c.ID.Epoch, c.Timestamp)
+		v, _, err := d.Log.find(offset)
+		if errors.Is(err, ErrOffset) && d.covered(offset) {
+			continue // cleaned away since we looked: there is a newer checkpoint
 		}
-		return data, err
+		return v, nil, err
 	}
 }
+
+// endsBefore reports whether upTo is at or behind the end of what a checkpoint covers. There may be none.
+func (c *checkpoint) endsBefore(upTo int64) bool { return c != nil && c.ID.Offset <= upTo }
+
+// last is a batch without records that ends where the checkpoint does.
+func (c *checkpoint) last() []byte { return record.Empty(c.ID.Offset-1, c.ID.Epoch, c.Timestamp) }
 
 // covered reports whether the newest checkpoint covers the offset.
 func (d *Dir) covered(offset int64) bool {
