@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -84,14 +85,16 @@ type Conn struct {
 	why    error // why it ended; set before closed is closed
 }
 
-// Inbound is one request frame. Exactly one of Reply, Drop and Close must be called, by any goroutine at any later
-// time. Frame stays valid for ever: it is not reused.
+// Inbound is one request frame. Exactly one of Reply, ReplyWith, Drop and Close must be called, by any goroutine at any
+// later time. Frame stays valid for ever: it is not reused.
 type Inbound struct {
 	Conn  *Conn
 	Frame []byte // without its length prefix
 
-	done  chan struct{}
-	reply [][]byte
+	done    chan struct{}
+	reply   [][]byte
+	section Section     // belongs behind the first piece of reply
+	met     atomic.Bool // answered, or given up by the connection: the second to come closes the section
 }
 
 // Reply sends a whole frame, length prefix included, once all earlier requests of the connection are answered. It does
@@ -99,6 +102,23 @@ type Inbound struct {
 func (in *Inbound) Reply(frame [][]byte) {
 	in.reply = frame
 	close(in.done) // panics if the request is answered twice
+}
+
+// ReplyWith is Reply with a section of a file behind the frame's first piece. It is closed once it is sent, or never will
+// be.
+func (in *Inbound) ReplyWith(frame [][]byte, section Section) {
+	in.section = section
+	in.Reply(frame)
+	if in.met.Swap(true) {
+		section.Close()
+	}
+}
+
+// giveUp is called for a request whose answer will not be sent.
+func (in *Inbound) giveUp() {
+	if in.met.Swap(true) && in.section != nil {
+		in.section.Close()
+	}
 }
 
 // Drop says that the request gets no answer (Produce with acks=0).
@@ -228,6 +248,7 @@ func (s *Server) serve(c *Conn) {
 	c.close(errClosing)
 	for in := range c.queue {
 		s.budget.release(len(in.Frame))
+		in.giveUp()
 	}
 	reading.Wait()
 
@@ -348,12 +369,13 @@ func noEOF(err error) error {
 }
 
 // write answers the requests of a connection in order until the reader has ended and all are answered, or the
-// connection is closed. Answers that are ready together leave in one write.
+// connection is closed. Answers that are ready together leave in one write, up to a section of a file.
 func (s *Server) write(c *Conn) {
 	var ahead *Inbound // taken from the queue but not answered yet
 	defer func() {
 		if ahead != nil {
 			s.budget.release(len(ahead.Frame))
+			ahead.giveUp()
 		}
 	}()
 	for {
@@ -372,14 +394,17 @@ func (s *Server) write(c *Conn) {
 		case <-in.done:
 		case <-c.closed:
 			s.budget.release(len(in.Frame))
+			in.giveUp()
 			return
 		}
 		out, size := net.Buffers(in.reply), len(in.Frame)
-		if ahead = next(c.queue); ahead != nil && settled(ahead) {
-			out = append(net.Buffers{}, out...)
-			for ahead != nil && settled(ahead) {
-				out, size = append(out, ahead.reply...), size+len(ahead.Frame)
-				ahead = next(c.queue)
+		if in.section == nil {
+			if ahead = next(c.queue); ahead != nil && joins(ahead) {
+				out = append(net.Buffers{}, out...)
+				for ahead != nil && joins(ahead) {
+					out, size = append(out, ahead.reply...), size+len(ahead.Frame)
+					ahead = next(c.queue)
+				}
 			}
 		}
 		s.budget.release(size)
@@ -387,11 +412,27 @@ func (s *Server) write(c *Conn) {
 			continue
 		}
 		_ = c.net.SetWriteDeadline(deadline(s.Limits.Write))
-		if _, err := out.WriteTo(c.net); err != nil {
+		if err := send(c.net, out, in.section); err != nil {
 			c.close(fmt.Errorf("write an answer: %w", err))
 			return
 		}
 	}
+}
+
+// send writes a frame with its section, if it has one, behind the first piece.
+func send(conn net.Conn, frame net.Buffers, s Section) error {
+	if s != nil {
+		defer s.Close()
+		if _, err := conn.Write(frame[0]); err != nil {
+			return err
+		}
+		if err := sendSection(conn, s); err != nil {
+			return err
+		}
+		frame = frame[1:]
+	}
+	_, err := frame.WriteTo(conn)
+	return err
 }
 
 // next takes a request from the queue if there is one.
@@ -404,10 +445,11 @@ func next(queue chan *Inbound) *Inbound {
 	}
 }
 
-func settled(in *Inbound) bool {
+// joins reports whether a request is answered by now, from memory.
+func joins(in *Inbound) bool {
 	select {
 	case <-in.done:
-		return true
+		return in.section == nil
 	default:
 		return false
 	}
