@@ -40,7 +40,7 @@ func (c *Codec) encodeClient(r *Request, response any, x Extra) Frame {
 	case *ProduceResponse:
 		return responseFrame(r.Header, c.produceResponse(r, resp))
 	case *ClientFetchResponse:
-		return c.encodeClientFetch(r, resp, x.Records)
+		return c.encodeClientFetch(r, resp, x.Records, x.Apart)
 	case *ListOffsetsResponse:
 		return responseFrame(r.Header, c.listOffsetsResponse(r, resp))
 	case *MetadataResponse:
@@ -56,15 +56,20 @@ func (c *Codec) encodeClient(r *Request, response any, x Extra) Frame {
 	}
 }
 
-// encodeClientFetch leaves the record bytes uncopied if ours is the first partition, as it is with every client that
-// knows one topic; else it copies them into place.
-func (c *Codec) encodeClientFetch(r *Request, f *ClientFetchResponse, records [][]byte) Frame {
+// Splits reports whether the records of the answer to a Fetch may be sent apart: to a replica always, to a client if ours
+// is the first partition, as it is with every client that knows one topic.
+func (r *Request) Splits() bool {
+	echo, client := r.echo.([]topicEcho)
+	return !client || len(echo[0].partitions) > 0 && echo[0].partitions[0].ours
+}
+
+// encodeClientFetch leaves the record bytes uncopied if the answer splits; else it copies them into place.
+func (c *Codec) encodeClientFetch(r *Request, f *ClientFetchResponse, records [][]byte, apart int) Frame {
 	resp := c.clientFetchResponse(r, f)
-	echo := r.echo.([]topicEcho)
-	if len(records) == 0 || len(echo[0].partitions) > 0 && echo[0].partitions[0].ours {
-		return fetchFrame(r.Header, resp, records)
+	if len(records) == 0 || r.Splits() {
+		return fetchFrame(r.Header, resp, records, apart)
 	}
-	for t, e := range echo {
+	for t, e := range r.echo.([]topicEcho) {
 		for p := range e.partitions {
 			resp.Topics[t].Partitions[p].RecordBatches = []byte{}
 			if e.partitions[p].ours {

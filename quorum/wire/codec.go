@@ -25,6 +25,7 @@ type Codec struct {
 // Extra is what responses need beside the core's answer.
 type Extra struct {
 	Records [][]byte     // Fetch: whole batches, sent as they are and not copied; FetchSnapshot: bytes of the snapshot
+	Apart   int          // Fetch that Splits: how many bytes of records the sender puts behind the frame's first piece
 	Table   *MemberTable // Fetch of a replica: sent if not nil
 	Now     raft.Instant // DescribeQuorum: what the clocks show at this moment
 	Wall    time.Time
@@ -76,7 +77,7 @@ func (c *Codec) Encode(r *Request, response any, x Extra) Frame {
 	case raft.DescribeQuorumResponse:
 		return responseFrame(r.Header, c.describeQuorum(response, x))
 	case raft.FetchResponse:
-		return fetchFrame(r.Header, c.peerFetchResponse(r.Header, response, x), x.Records)
+		return fetchFrame(r.Header, c.peerFetchResponse(r.Header, response, x), x.Records, x.Apart)
 	case raft.FetchSnapshotResponse:
 		return responseFrame(r.Header, c.fetchSnapshotResponse(response, x))
 	case raft.Response:

@@ -60,7 +60,7 @@ func (c *Codec) refuseFetch(r *Request, code raft.ErrorCode) Frame {
 	if resp.ErrorCode = int16(code); r.Version < 7 {
 		resp = c.clientFetchResponse(r, &ClientFetchResponse{Error: code, HighWatermark: raft.Unknown, LogStart: raft.Unknown, ReadReplica: raft.None})
 	}
-	return fetchFrame(r.Header, resp, nil)
+	return fetchFrame(r.Header, resp, nil, 0)
 }
 
 func (c *Codec) clientFetchResponse(r *Request, f *ClientFetchResponse) *kmsg.FetchResponse {

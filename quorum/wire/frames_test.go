@@ -208,9 +208,13 @@ func TestFetchFrame(t *testing.T) {
 				for chunk := range slices.Chunk(records, 30000) {
 					pieces = append(pieces, chunk)
 				}
-				f := fetchFrame(h, resp, pieces)
+				f := fetchFrame(h, resp, pieces, 0)
+				apart := fetchFrame(h, resp, nil, len(records))
 				resp.Topics[0].Partitions[0].RecordBatches = append([]byte{}, records...)
 				want := responseFrame(h, resp)[0]
+				if got := slices.Concat(append([][]byte{apart[0], records}, apart[1:]...)...); !bytes.Equal(got, want) {
+					t.Errorf("version %d, %d bytes sent apart, topic of %d:\n got %.200x\nwant %.200x", version, len(records), len(topic), got, want)
+				}
 				if got := slices.Concat(f...); !bytes.Equal(got, want) {
 					t.Errorf("version %d, %d bytes, topic of %d:\n got %.200x\nwant %.200x", version, len(records), len(topic), got, want)
 				}

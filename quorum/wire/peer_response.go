@@ -141,9 +141,10 @@ func (c *Codec) fetchSnapshotResponse(r raft.FetchSnapshotResponse, x Extra) kms
 }
 
 // fetchFrame puts record bytes into a Fetch response without copying them: the response is encoded with no records and
-// cut where they belong. It has at most one topic with one partition that has records, the first.
-func fetchFrame(h Header, resp *kmsg.FetchResponse, records [][]byte) Frame {
-	size := 0
+// cut where they belong, in front of those that are sent apart. It has at most one topic with one partition that has
+// records, the first.
+func fetchFrame(h Header, resp *kmsg.FetchResponse, records [][]byte, apart int) Frame {
+	size := apart
 	for _, b := range records {
 		size += len(b)
 	}
