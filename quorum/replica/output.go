@@ -1,6 +1,9 @@
 package replica
 
-import "github.com/kraft-operator/kraft-operator/quorum/raft"
+import (
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
+)
 
 // Output is what the driver must do after a Step. What had to be durable before already is.
 type Output struct {
@@ -28,7 +31,8 @@ type (
 	// FetchResult answers a peer's Fetch.
 	FetchResult struct {
 		raft.FetchResponse
-		Records []byte // never nil: Kafka's older followers break on null
+		Records []byte           // never nil: Kafka's older followers break on null
+		Section *storage.Section // with Config.Beside: where many records lie, to be sent from there and closed
 	}
 
 	// SnapshotResult answers a peer's FetchSnapshot.

@@ -181,15 +181,16 @@ func (r *Replica) offsetByTime(e ListOffsets) {
 // Below the high watermark nothing ever changes, so it may be done at any time, on any goroutine, until Close.
 type Range struct {
 	read        func(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error)
+	find        func(offset int64, maxBytes int, upTo int64) (storage.Records, error)
 	offset, end int64
 	maxBytes    int
 }
 
 // rangeOf reads the topic as clients see it: the newest snapshot and the log behind it or, if nothing is compacted, the log.
 func (r *Replica) rangeOf(e Read) *Range {
-	g := &Range{read: r.dir.ReadFrom, offset: e.Offset, end: r.shown, maxBytes: e.MaxBytes}
+	g := &Range{read: r.dir.ReadFrom, find: r.dir.FindFrom, offset: e.Offset, end: r.shown, maxBytes: e.MaxBytes}
 	if r.cfg.Snapshots.Opaque {
-		g.read = r.log.Read
+		g.read, g.find = r.log.Read, r.log.Find
 	}
 	return g
 }
@@ -201,6 +202,15 @@ func (g *Range) Read() ([]byte, error) {
 		return nil, fmt.Errorf("read the log at offset %d: %w", g.offset, err)
 	}
 	return records, nil
+}
+
+// Find is Read for who can send the batches from where they lie.
+func (g *Range) Find() (storage.Records, error) {
+	found, err := g.find(g.offset, g.maxBytes, g.end)
+	if err != nil {
+		return storage.Records{}, fmt.Errorf("read the log at offset %d: %w", g.offset, err)
+	}
+	return found, nil
 }
 
 // Search is a search by time that was granted but not done, as Range is a read.

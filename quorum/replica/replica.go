@@ -19,7 +19,7 @@ type Config struct {
 	Snapshots      Snapshots
 	MaxParkedReads int // more are answered at once with what is there
 	// Beside hands reads of clients to the driver as Range and Search, to be done on other goroutines, rather than doing
-	// them within Step.
+	// them within Step, and many records as a Section of their file.
 	Beside bool
 	// Wall is the calendar: time of control batches, nothing else. A simulation hands in its own.
 	Wall func() time.Time
@@ -348,12 +348,18 @@ func (r *Replica) complete(a raft.Answer) {
 func (r *Replica) answerFetch(id raft.RequestID, f raft.FetchResponse) {
 	result := FetchResult{FetchResponse: f, Records: []byte{}}
 	if f.End > f.Offset {
-		records, err := r.log.Read(nil, f.Offset, f.MaxBytes, f.End)
+		var found storage.Records
+		var err error
+		if r.cfg.Beside {
+			found, err = r.log.Find(f.Offset, f.MaxBytes, f.End)
+		} else {
+			found.Bytes, err = r.log.Read(nil, f.Offset, f.MaxBytes, f.End)
+		}
 		if err != nil {
 			r.fail(fatalOf("read the log", err))
 			return
 		}
-		result.Records = records
+		result.Records, result.Section = found.Bytes, found.Section
 	}
 	r.answer(id, result)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/replica"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/transport"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
@@ -40,8 +41,21 @@ func (s *server) handleClient(in *transport.Inbound, r *wire.Request) error {
 	}
 }
 
-func (s *server) reply(in *transport.Inbound, r *wire.Request, response any, records ...[]byte) {
-	in.Reply(s.codecs.client.Encode(r, response, wire.Extra{Records: records}))
+func (s *server) reply(in *transport.Inbound, r *wire.Request, response any) {
+	in.Reply(s.codecs.client.Encode(r, response, wire.Extra{}))
+}
+
+// replyRecords answers a Fetch. A section is closed by the transport.
+func replyRecords(codec *wire.Codec, in *transport.Inbound, r *wire.Request, response any, extra wire.Extra, found storage.Records) {
+	if found.Section != nil {
+		extra.Apart = found.Size()
+		in.ReplyWith(codec.Encode(r, response, extra), found.Section)
+		return
+	}
+	if len(found.Bytes) > 0 {
+		extra.Records = [][]byte{found.Bytes}
+	}
+	in.Reply(codec.Encode(r, response, extra))
 }
 
 // produce appends one batch. With acks=0 the client wants no answer, so it gets neither an answer nor a promise; but the
@@ -124,20 +138,22 @@ func (s *server) clientFetch(in *transport.Inbound, r *wire.Request, f *wire.Cli
 				Error: done.Error, HighWatermark: done.HighWatermark, LogStart: done.LogStart,
 				ReadReplica: raft.None, Hint: s.hintFor(done.Header),
 			}
-			switch {
-			case done.Range != nil:
-				s.beside(in, func() error {
-					records, err := done.Range.Read()
-					if err == nil {
-						s.reply(in, r, resp, records)
-					}
-					return err
-				})
-			case len(done.Records) > 0:
-				s.reply(in, r, resp, done.Records)
-			default:
-				s.reply(in, r, resp)
+			if done.Range == nil {
+				replyRecords(s.codecs.client, in, r, resp, wire.Extra{}, storage.Records{Bytes: done.Records})
+				return
 			}
+			s.beside(in, func() (err error) {
+				var found storage.Records
+				if r.Splits() {
+					found, err = done.Range.Find()
+				} else {
+					found.Bytes, err = done.Range.Read()
+				}
+				if err == nil {
+					replyRecords(s.codecs.client, in, r, resp, wire.Extra{}, found)
+				}
+				return err
+			})
 		}), func(id raft.RequestID) replica.Event {
 			read.ID = id
 			return read

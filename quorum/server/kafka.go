@@ -9,6 +9,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/replica"
+	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/transport"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
@@ -158,13 +159,10 @@ func (s *server) peerFetch(in *transport.Inbound, r *wire.Request, f raft.FetchR
 	s.ask(waitOn(in, func(result any) {
 		fetched := result.(replica.FetchResult)
 		extra := wire.Extra{}
-		if len(fetched.Records) > 0 {
-			extra.Records = [][]byte{fetched.Records}
-		}
 		if s.leads && r.Tag != nil && r.Tag.TableVersion != s.members.version {
 			extra.Table = s.members.table(s.view.Load().Voters)
 		}
-		in.Reply(s.codecs.controller.Encode(r, fetched.FetchResponse, extra))
+		replyRecords(s.codecs.controller, in, r, fetched.FetchResponse, extra, storage.Records{Bytes: fetched.Records, Section: fetched.Section})
 	}), func(id raft.RequestID) replica.Event {
 		return replica.Core{Event: raft.Inbound{ID: id, Conn: raft.ConnID(in.Conn.ID), Request: f}}
 	})
