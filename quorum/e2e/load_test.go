@@ -86,9 +86,9 @@ func (l *load) run(d time.Duration) {
 	l.t.Helper()
 	before := l.total.Load()
 	time.Sleep(d) // the load itself is what is waited for
-	for deadline := time.Now().Add(30 * time.Second); l.total.Load() == before; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); l.total.Load() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			l.t.Fatal("no append was acknowledged for 30 s")
+			l.t.Fatal("no append was acknowledged for a minute")
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (l *load) end() {
 
 	reader := l.dial(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
 	defer reader.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	want, got := 0, 0
 	for _, n := range l.acked {
@@ -129,7 +129,7 @@ func (l *load) end() {
 	for got < want {
 		fetches := reader.PollFetches(ctx)
 		if ctx.Err() != nil {
-			l.t.Fatalf("read %d of %d records in a minute: acknowledged records are lost", got, want)
+			l.t.Fatalf("read %d of %d records in 5 minutes: acknowledged records are lost", got, want)
 		}
 		if err := fetches.Err(); err != nil {
 			l.t.Fatal(err)

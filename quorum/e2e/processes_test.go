@@ -264,7 +264,7 @@ func (q *quorum) explain(gap time.Duration, from time.Time) {
 
 func (q *quorum) await(what string, ok func() bool) {
 	q.t.Helper()
-	q.awaitFor(30*time.Second, what, ok)
+	q.awaitFor(2*time.Minute, what, ok) // a busy machine takes long to start a process
 }
 
 func (q *quorum) awaitFor(patience time.Duration, what string, ok func() bool) {
