@@ -303,6 +303,9 @@ func (s *server) describeOpened() {
 		s.Log.Warn("Cut a torn tail off the log", "segment", rec.Torn.File, "position", rec.Torn.Position, "bytes", rec.Torn.Bytes,
 			"offset", rec.Torn.Offset, "reason", rec.Torn.Reason)
 	}
+	for _, d := range rec.Damaged {
+		s.Log.Warn("Removed a damaged snapshot: an older one and the log hold the same", "file", d.File, "reason", d.Reason)
+	}
 	if st.KRaftVersion == 0 {
 		s.Log.Warn("The quorum has static voters (kraft.version 0): a voter that lost its disk cannot be told from one that did not, so never start a voter on an empty directory")
 	}

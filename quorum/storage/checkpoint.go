@@ -320,14 +320,14 @@ func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64,
 
 // load opens the checkpoints of a directory and returns the newest one that is whole, or the bootstrap checkpoint, or nil.
 // Damaged ones are named: an older one may do, if the log covers the rest. Others' damage is for those who read them.
-func (c *checkpoints) load(fsys vfs.FS, dir string, names []string) (base *checkpoint, bad []string, err error) {
+func (c *checkpoints) load(fsys vfs.FS, dir string, names []string) (base *checkpoint, bad []Damaged, err error) {
 	ids, bootstrap := listCheckpoints(names)
 	for _, id := range slices.Backward(ids) {
 		name := path.Join(dir, checkpointName(id))
 		p, err := openCheckpoint(fsys, name, id, base == nil)
 		switch {
 		case damaged(err):
-			bad = append(bad, name)
+			bad = append(bad, Damaged{File: name, Reason: err.Error()})
 			continue
 		case errors.Is(err, record.ErrUnknown):
 			return nil, nil, fault(UnknownRecord, "%s: %v", name, err)

@@ -170,7 +170,7 @@ func (d *Dir) load() error {
 		return err
 	}
 	d.Log = &Log{fs: d.fs, dir: logDir, o: d.o}
-	r := recoverer{log: d.Log, recovery: &d.recovery, controls: controls}
+	r := recoverer{log: d.Log, recovery: &d.recovery, bad: bad, controls: controls}
 	if base != nil && base.ID.Offset > 0 {
 		r.snapshot = base
 	}
@@ -195,15 +195,20 @@ func (d *Dir) load() error {
 
 // dropCheckpoints removes the damaged checkpoints, now that the log is found to do without them, and those that it does not
 // reach down to.
-func (d *Dir) dropCheckpoints(bad []string) error {
+func (d *Dir) dropCheckpoints(bad []Damaged) error {
+	d.recovery.Damaged = bad
+	var gone []string
+	for _, b := range bad {
+		gone = append(gone, b.File)
+	}
 	for _, c := range d.checkpoints.below(d.Log.Start()) {
 		c.file.release()
-		bad = append(bad, c.name)
+		gone = append(gone, c.name)
 	}
-	if len(bad) == 0 {
+	if len(gone) == 0 {
 		return nil
 	}
-	for _, name := range bad {
+	for _, name := range gone {
 		if err := d.fs.Remove(name); err != nil {
 			return err
 		}

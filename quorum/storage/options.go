@@ -77,10 +77,14 @@ type Recovery struct {
 		Offset   int64 // new end of the log
 		Reason   string
 	}
-	Removed []string // leftovers of interrupted writes, and checkpoints that are damaged or end before the log begins
+	Removed []string  // leftovers of interrupted writes, and checkpoints that are damaged or end before the log begins
+	Damaged []Damaged // of those the checkpoints that an older one, or the log, stands in for
 	// EpochsRebuilt is set if leader-epoch-checkpoint said anything else than the log.
 	EpochsRebuilt bool
 }
+
+// Damaged is a file that was not what it should have been.
+type Damaged struct{ File, Reason string }
 
 // Space is what is free on the volume.
 type Space struct {

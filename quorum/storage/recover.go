@@ -18,6 +18,7 @@ type recoverer struct {
 	log      *Log
 	recovery *Recovery
 	snapshot *checkpoint      // the newest that is whole, or nil
+	bad      []Damaged        // checkpoints that are not
 	controls []raft.ControlAt // from the checkpoint; those of the log are added
 
 	safe   raft.OffsetAndEpoch // content of the file committed
@@ -197,11 +198,15 @@ func (r *recoverer) judgeStart() error {
 	if len(l.segments) == 0 || l.segments[0].base == 0 {
 		return nil
 	}
+	damaged := ""
+	for _, d := range r.bad {
+		damaged += fmt.Sprintf("; %s is damaged: %s", d.File, d.Reason)
+	}
 	switch base := l.segments[0].base; {
 	case r.snapshot == nil:
-		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but there is none", l.dir, base)
+		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but there is none%s", l.dir, base, damaged)
 	case r.snapshot.ID.Offset < base:
-		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but the newest ends at %d", l.dir, base, r.snapshot.ID.Offset)
+		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but the newest ends at %d%s", l.dir, base, r.snapshot.ID.Offset, damaged)
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func TestST08DamagedCheckpoint(t *testing.T) {
 			writeFile(t, disk, name, content)
 			d, err := storage.Open(disk, dataDir, opts)
 			if tt.cleaned {
-				if !storage.IsToken(err, storage.SnapshotMissing) {
+				if !storage.IsToken(err, storage.SnapshotMissing) || !strings.Contains(err.Error(), name+" is damaged: position ") {
 					t.Fatalf("%s, %s: %v", tt.name, what, err)
 				}
 				if readFile(t, disk, name) != content {
@@ -186,6 +186,9 @@ func TestST08DamagedCheckpoint(t *testing.T) {
 			}
 			if there, _ := vfs.Exists(disk, name); there || !slices.Contains(d.Recovery().Removed, name) {
 				t.Fatalf("%s, %s: the damaged file is there: %v, removed %v", tt.name, what, there, d.Recovery().Removed)
+			}
+			if told := d.Recovery().Damaged; len(told) != 1 || told[0].File != name || !strings.Contains(told[0].Reason, "position ") {
+				t.Fatalf("%s, %s: of the damage is told %+v", tt.name, what, told)
 			}
 			d.Abandon()
 		}
