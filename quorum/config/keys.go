@@ -88,7 +88,7 @@ var keys = []Key{
 	kafka(millis("metadata.max.retention.ms", "604800000", -1, math.MaxInt64/int64(time.Millisecond), func(c *Config, v time.Duration) { c.Retention = max(v, 0) },
 		"Snapshots older than this are removed likewise. 0 or less: no limit.")),
 	integer("log.reserve.bytes", "67108864", 0, math.MaxInt64, func(c *Config, v int64) { c.ReserveBytes = v },
-		"Free space of the directory's file system below which appends are refused with KAFKA_STORAGE_ERROR and a leader hands over."),
+		"Free space of the directory's file system below which appends are refused with KAFKA_STORAGE_ERROR and a leader hands over. Larger than a snapshot, or a full disk has no room to make the one that would let it be cleaned."),
 	millis("lock.timeout.ms", "30000", 0, maxMs, func(c *Config, v time.Duration) { c.LockTimeout = v },
 		"How long `quorum run` waits for another process to leave the directory."),
 
