@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -198,17 +199,19 @@ func (r *recoverer) judgeStart() error {
 	if len(l.segments) == 0 || l.segments[0].base == 0 {
 		return nil
 	}
-	damaged := ""
-	for _, d := range r.bad {
-		damaged += fmt.Sprintf("; %s is damaged: %s", d.File, d.Reason)
-	}
-	switch base := l.segments[0].base; {
+	why := []string{fmt.Sprintf("%s starts at offset %d and needs a checkpoint from there on", l.dir, l.segments[0].base)}
+	switch {
 	case r.snapshot == nil:
-		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but there is none%s", l.dir, base, damaged)
-	case r.snapshot.ID.Offset < base:
-		return fault(SnapshotMissing, "%s starts at offset %d and needs a checkpoint from there on, but the newest ends at %d%s", l.dir, base, r.snapshot.ID.Offset, damaged)
+		why[0] += ", but there is none"
+	case r.snapshot.ID.Offset < l.segments[0].base:
+		why[0] += fmt.Sprintf(", but the newest ends at %d", r.snapshot.ID.Offset)
+	default:
+		return nil
 	}
-	return nil
+	for _, d := range r.bad {
+		why = append(why, fmt.Sprintf("%s is damaged: %s", d.File, d.Reason))
+	}
+	return fault(SnapshotMissing, "%s", strings.Join(why, "; "))
 }
 
 // cut removes the torn tail.
