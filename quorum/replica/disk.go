@@ -51,6 +51,7 @@ func (r *Replica) flushed(e Flushed) {
 // So nothing at or behind the first bad batch is believed, and the next Fetch asks again. A control record of a kind we
 // do not know is another thing: skipping it would make two logs with one history, so the process ends.
 func (r *Replica) receive(e Fetched) {
+	r.checkSpace(len(e.Records))
 	batches, size, err := record.Fetched(e.Records)
 	if errors.Is(err, record.ErrUnknown) {
 		r.fail(&raft.Fatal{Reason: raft.FatalReason(storage.UnknownRecord), Message: fmt.Sprintf("the leader sent %v; a newer version of quorum can read it", err)})
@@ -111,7 +112,7 @@ func (r *Replica) checkSpace(bytes int) {
 
 const (
 	spaceEvery = time.Second
-	spaceBytes = 8 << 20
+	spaceBytes = 1 << 20 // a small reserve is not to be run over: in it the snapshot is made that gives space back
 )
 
 // keepCommitted tells the directory how far the log is committed, so that recovery knows what cannot be a torn tail.

@@ -467,6 +467,28 @@ func (d *driver) respond(to raft.Send, epoch raft.Epoch, records []byte, highWat
 	}})
 }
 
+// A follower that is behind fetches faster than its timers run: it must not fill its disk between two of them.
+func TestFastFollowerStopsAtItsReserve(t *testing.T) {
+	const reserve = 4 << 20
+	d := newDriver(t, 3)
+	d.storage.Reserve = reserve
+	d.reopen()
+	d.fs.SetCapacity(3 * reserve)
+	to := d.follow(6)
+	for offset := int64(0); !d.r.BelowReserve(); offset++ {
+		raw, err := record.NewBuilder(0, record.None).Append(0, []byte("k"), make([]byte, 1<<20-100)).Build(offset, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.respond(to, 6, raw, 0); !d.r.BelowReserve() {
+			to = d.fetch()
+		}
+	}
+	if free, _ := d.fs.FreeSpace("/"); free < reserve/2 {
+		t.Errorf("%d bytes are left of a reserve of %d", free, reserve)
+	}
+}
+
 // The leader may have been truncating while it sent: what comes is believed up to the first bad or newer batch (B-25).
 func TestPR18FetchedBytesAreBelievedUpToTheFirstBadBatch(t *testing.T) {
 	flip := func(b []byte) []byte {
