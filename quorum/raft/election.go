@@ -108,6 +108,9 @@ func (n *Node) onVote(r VoteRequest) VoteResponse {
 		return VoteResponse{Header: n.header(code)}
 	}
 	if r.Epoch > n.state.Epoch {
+		if !n.electable() && (r.PreVote || !n.isMe(r.Voter) || r.Last.Compare(n.log.position()) < 0) {
+			return n.voteAside(r)
+		}
 		n.becomeUnattached(r.Epoch, None)
 	}
 	if !n.isMe(r.Voter) {
@@ -121,6 +124,18 @@ func (n *Node) onVote(r VoteRequest) VoteResponse {
 		}
 	}
 	return VoteResponse{Header: n.header(NoError), Granted: grants}
+}
+
+// voteAside answers an observer's word on a later epoch without entering it. Only a vote that it gives takes it there: if
+// the candidate then failed for good, the quorum might never hear of that epoch, and while a voter can lead it there, an
+// observer is locked out (UNKNOWN_LEADER_EPOCH). The answer is of the asker's epoch, so that it counts.
+func (n *Node) voteAside(r VoteRequest) VoteResponse {
+	h := Header{Epoch: r.Epoch, Leader: None}
+	if !n.isMe(r.Voter) {
+		h.Error = InvalidVoterKey
+		return VoteResponse{Header: h}
+	}
+	return VoteResponse{Header: h, Granted: r.PreVote && n.grants(r)}
 }
 
 // grants decides on a vote of our own epoch. Nothing changes here: a pre-vote leaves no trace, not even in a timer.

@@ -368,3 +368,44 @@ func TestPR08ElectionsEnd(t *testing.T) {
 	}
 	t.Logf("epochs used: median %d, p99 %d, max %d", epochs[len(epochs)/2], epochs[len(epochs)*99/100], epochs[len(epochs)-1])
 }
+
+// TestObserverEntersAnEpochOnlyToVote: whoever asks may be gone for good the next moment, and an observer could never leave
+// its epoch again. But the asker may also know what the observer has not heard yet: that it is a voter (PR-31).
+func TestObserverEntersAnEpochOnlyToVote(t *testing.T) {
+	set := testVoters(1, 2, 3)
+	longer, shorter := OffsetAndEpoch{20, 7}, OffsetAndEpoch{5, 7}
+	for name, c := range map[string]struct {
+		self    NodeID
+		voter   ReplicaKey
+		last    OffsetAndEpoch
+		preVote bool
+
+		granted bool
+		code    ErrorCode
+		want    Epoch
+	}{
+		"an observer that gives its vote":        {4, testKey(4), longer, false, true, NoError, 9},
+		"an observer, to a shorter log":          {4, testKey(4), shorter, false, false, NoError, 7},
+		"an observer, before the vote":           {4, testKey(4), longer, true, true, NoError, 7},
+		"an observer, before it, shorter log":    {4, testKey(4), shorter, true, false, NoError, 7},
+		"an observer whose predecessor is meant": {4, ReplicaKey{4, UUID{9}}, longer, false, false, InvalidVoterKey, 7},
+		"a voter, to a shorter log":              {3, testKey(3), shorter, false, false, NoError, 9},
+		"a voter, before the vote":               {3, testKey(3), longer, true, true, NoError, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(testConfig(c.self, set), dynamic(set))
+			m.log = []testBatch{{Batch: Batch{BaseOffset: 0, LastOffset: 9, Epoch: 7}}}
+			m.state = ElectionState{7, 2, NoReplica}
+			if err := m.boot(0); err != nil {
+				t.Fatal(err)
+			}
+			m.take()
+			r := VoteRequest{ClusterID: testCluster, Voter: c.voter, Replica: testKey(1), Epoch: 9, Last: c.last, PreVote: c.preVote}
+			got := ask(t, m, r).(VoteResponse)
+			if got.Granted != c.granted || got.Error != c.code || got.Epoch != 9 || m.node.state.Epoch != c.want {
+				t.Errorf("answers %+v and is in epoch %d, want granted %v, error %d, epoch 9, and to be in epoch %d",
+					got, m.node.state.Epoch, c.granted, c.code, c.want)
+			}
+		})
+	}
+}
