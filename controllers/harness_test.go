@@ -278,13 +278,13 @@ func claimsOf(ctx context.Context, mq *v1alpha1.MetadataQuorum) map[string]corev
 func expectSteadyState(ctx context.Context, op *operator, mq *v1alpha1.MetadataQuorum) {
 	GinkgoHelper()
 	expectCurrent(ctx, mq)
-	// The disruption controller and the last status write may still be at it.
+	// The disruption controller and the last status write may still be at it. A pass may be a second away where cores are few.
 	before := versions(ctx, mq.Namespace)
 	Eventually(func() map[string]string {
 		was := before
 		before = versions(ctx, mq.Namespace)
 		return difference(was, before)
-	}).WithContext(ctx).WithPolling(300 * time.Millisecond).Should(BeEmpty())
+	}).WithContext(ctx).WithPolling(time.Second).Should(BeEmpty())
 
 	writes := op.writeCount()
 	for range 20 {
