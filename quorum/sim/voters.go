@@ -41,8 +41,8 @@ func (w *world) votersOf(m *member) raft.VoterSet {
 	return nil
 }
 
-// setsInForce are all sets by which some member may act: the newest of each log, what lies before an uncommitted one, and
-// what was asked for a moment ago.
+// setsInForce are all sets by which some member may act: the newest of each log, what lies before an uncommitted one, what
+// was asked for a moment ago, and what a leader is about to append because a replica asked it to (auto-join).
 func (w *world) setsInForce() []raft.VoterSet {
 	sets := []raft.VoterSet{}
 	for _, a := range w.asked {
@@ -51,7 +51,7 @@ func (w *world) setsInForce() []raft.VoterSet {
 		}
 	}
 	for _, m := range w.members {
-		sets = append(sets, w.votersOf(m))
+		sets = append(sets, w.votersOf(m), m.pendingSet())
 		l := &m.disk.log
 		for n := len(l.sets); n > 0 && l.sets[n-1].last >= w.oracle.committedEnd(); n-- {
 			if n > 1 {
@@ -62,6 +62,22 @@ func (w *world) setsInForce() []raft.VoterSet {
 		}
 	}
 	return slices.DeleteFunc(sets, func(s raft.VoterSet) bool { return len(s) == 0 })
+}
+
+// pendingSet is the set that a leader's change under way would put in force; nil if there is none.
+func (m *member) pendingSet() raft.VoterSet {
+	if !m.up {
+		return nil
+	}
+	switch c := m.replica.Status().VoterChange; {
+	case c == nil:
+		return nil
+	case c.Kind == raft.ChangeAdd:
+		return append(slices.Clone(m.w.votersOf(m)), raft.Voter{Key: c.Voter})
+	case c.Kind == raft.ChangeRemove:
+		return slices.DeleteFunc(slices.Clone(m.w.votersOf(m)), func(v raft.Voter) bool { return v.Key == c.Voter })
+	}
+	return nil
 }
 
 // holder is the member that a voter's entry names, nil if that disk is lost.
