@@ -2,9 +2,13 @@ package storage_test
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -98,4 +102,118 @@ func TestReadersBesideTheOwner(t *testing.T) {
 	if _, err := d.Log.Flush(); err == nil || errors.Is(err, storage.ErrDiskFull) {
 		t.Errorf("flush after close: %v", err)
 	}
+}
+
+// TestReadersBesideCompactionAndCleaning: clients that read from anywhere meet every key that they should, and nothing twice
+// or backwards, while the owner appends and checkpoints come and go. Run it with the race detector.
+func TestReadersBesideCompactionAndCleaning(t *testing.T) {
+	dir := t.TempDir()
+	if err := storage.Format(vfs.OS, dir, formatOptions()); err != nil {
+		t.Fatal(err)
+	}
+	o := opts
+	o.SegmentBytes = 5000
+	d, err := storage.Open(vfs.OS, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var highWatermark atomic.Int64
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	for n := range 3 {
+		wg.Go(func() { // clients; the last one gets slow now and then
+			rng := rand.New(rand.NewPCG(1, uint64(n)))
+			for !done.Load() {
+				from, last := rng.Int64N(highWatermark.Load()+1), int64(-1)
+				seen := map[string]int64{}
+				upTo := highWatermark.Load()
+				for at := from; at < upTo; {
+					data, err := d.ReadFrom(nil, at, 1+rng.IntN(3000), upTo)
+					if newer := highWatermark.Load(); len(data) == 0 && upTo < newer {
+						upTo = newer // all up to there is compacted away by now
+						continue
+					}
+					if err != nil || len(data) == 0 {
+						t.Errorf("read at %d below %d: %d bytes, %v", at, upTo, len(data), err)
+						return
+					}
+					for b, err := range record.All(data) {
+						if err != nil || b.NextOffset() <= at || b.IsControl() {
+							t.Errorf("read at %d: %+v, %v", at, b.Header, err)
+							return
+						}
+						at = b.NextOffset()
+						for r, err := range b.Records() {
+							if err != nil || r.Offset <= last || string(r.Key) != fmt.Sprintf("key-%d", r.Offset%7) {
+								t.Errorf("record %d after %d: %q, %v", r.Offset, last, r.Key, err)
+								return
+							}
+							last = r.Offset
+							seen[string(r.Key)] = r.Offset
+						}
+					}
+					if n == 2 {
+						runtime.Gosched()
+					}
+				}
+				// Seven keys take turns: below any limit each stands in the last seven offsets, or newer by now.
+				for key, offset := range seen {
+					if upTo-from >= 14 && offset < upTo-7 && offset < highWatermark.Load()-2000 {
+						t.Errorf("read from %d below %d: newest of %s is %d", from, upTo, key, offset)
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for !done.Load() {
+			if infos := d.Checkpoints(); len(infos) > 0 {
+				info := infos[len(infos)-1]
+				if _, _, err := d.ReadCheckpoint(nil, info.ID, info.Size/2, 500); err != nil && !errors.Is(err, storage.ErrNoCheckpoint) {
+					t.Errorf("read checkpoint: %v", err)
+				}
+			}
+			if _, _, err := d.OffsetForTimestamp(1000, highWatermark.Load()); err != nil {
+				t.Error(err)
+			}
+			d.Uncovered()
+		}
+	})
+	var jobs sync.WaitGroup
+	var compacting atomic.Bool
+	for i := range 400 {
+		mustAppend(t, d, overwriting(d.Log.End(), 1, 3, 50))
+		if i%3 == 0 {
+			highWatermark.Store(mustFlush(t, d))
+		}
+		if i%20 == 10 && compacting.CompareAndSwap(false, true) {
+			c, err := d.BeginCompaction(storage.CompactOptions{UpTo: highWatermark.Load()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs.Go(func() {
+				defer compacting.Store(false)
+				if _, err := c.Run(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if i%7 == 0 {
+			now := raft.Instant(time.Duration(i) * time.Minute)
+			if c := d.BeginClean(storage.CleanOptions{Now: now, HighWatermark: highWatermark.Load(), MaxBytes: 1}); c != nil {
+				jobs.Go(func() {
+					if err := c.Run(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+	done.Store(true)
+	wg.Wait()
+	jobs.Wait()
+	if d.Log.Start() == 0 || len(d.Checkpoints()) == 0 {
+		t.Error("nothing was cleaned")
+	}
+	mustClose(t, d)
 }
