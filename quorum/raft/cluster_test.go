@@ -515,7 +515,7 @@ func (w *world) fault() error {
 		w.after(time.Duration(w.rng.Int64N(int64(5*time.Second))), func() error { clear(w.cut); return nil })
 	default:
 		below := w.rng.IntN(3) == 0
-		return w.step(m, Reserve{Below: below})
+		return w.step(m, Reserve{Below: below, Full: below && w.rng.IntN(2) == 0})
 	}
 	return nil
 }

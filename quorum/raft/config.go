@@ -32,9 +32,10 @@ type Config struct {
 	SnapshotMaxBytes   int // of one FetchSnapshot; 0: FetchMaxBytes
 	MaxPending         int // proposals waiting; beyond it they are refused with ThrottlingQuotaExceeded
 
-	Rand  *rand.Rand
-	State ElectionState // from quorum-state; Epoch 0, Leader None, Voted NoReplica if the directory is new
-	Log   LogState
+	Rand    *rand.Rand
+	State   ElectionState // from quorum-state; Epoch 0, Leader None, Voted NoReplica if the directory is new
+	Log     LogState
+	Reserve Reserve // of the disk, as it was found
 }
 
 // LogState describes the log as storage recovered it. All of it is durable.

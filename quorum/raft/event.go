@@ -116,8 +116,11 @@ type SnapshotVerified struct {
 	Control  []ControlAt // KRaftVersion and Voters in it, at the last offset that it covers
 }
 
-// Reserve reports whether the disk is below its reserve (appends are refused, the leader hands over if it can).
-type Reserve struct{ Below bool }
+// Reserve reports how much room the disk has.
+type Reserve struct {
+	Below bool // its reserve: appends are refused, the leader hands over if it can
+	Full  bool // no room for the record that opens an epoch: it does not campaign, it only votes
+}
 
 // UpgradeKRaft asks the leader to raise kraft.version, from which on voters can be added and removed (KIP-853). Its answer
 // is UpgradeResult, sent once the change is committed, or at once if it is refused.

@@ -133,7 +133,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 	case 12:
 		return ConnectionLost{Peer: peer.ID, Refused: true}
 	case 13:
-		return Reserve{Below: a%2 == 0}
+		return Reserve{Below: a%2 == 0, Full: a%3 == 0}
 	case 14:
 		if a%8 == 0 {
 			return Shutdown{Timeout: time.Duration(c) * time.Millisecond}

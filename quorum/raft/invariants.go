@@ -45,6 +45,8 @@ func (n *Node) check(b before) {
 		fail("follows nobody")
 	case !n.electable() && (n.role == Prospective || n.role == Candidate):
 		fail("an observer took part in elections")
+	case n.full && (n.role == Prospective || n.role == Candidate):
+		fail("campaigned without room to open an epoch")
 	case n.removed() && !n.transfer.active():
 		fail("leads on, although the set of offset %d without it is committed", n.voters.offset())
 	case n.flushed > n.log.end:

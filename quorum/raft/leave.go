@@ -6,7 +6,8 @@ import (
 )
 
 // A leader leaves office by itself for three reasons besides a silent majority: its process is asked to stop, its disk is
-// nearly full, or the voters have committed a set without it. All begin a handoff.
+// nearly full, or the voters have committed a set without it. All begin a handoff. One whose disk is full before its epoch
+// is open resigns.
 
 // defaultShutdownTimeout bounds a Shutdown that names no time.
 const defaultShutdownTimeout = 5 * time.Second
@@ -14,11 +15,14 @@ const defaultShutdownTimeout = 5 * time.Second
 // onReserve: a full leader refuses appends and hands over to a voter that has room; a full follower drops what it gets and
 // campaigns last. Space back means service back.
 func (n *Node) onReserve(r Reserve) {
-	n.belowReserve = r.Below
+	n.belowReserve, n.full = r.Below || r.Full, r.Full
 	if n.role == Leader {
 		n.leader.reserveRetry = n.now
 	}
-	if !r.Below {
+	if n.full {
+		n.stopCampaign()
+	}
+	if !n.belowReserve {
 		n.fetch.notBefore = min(n.fetch.notBefore, n.now)
 		return
 	}
@@ -31,6 +35,17 @@ func (n *Node) onReserve(r Reserve) {
 		n.answer(p.id, ProposeResult{Header: n.clientHeader(KafkaStorageError), BaseOffset: Unknown})
 		return true
 	})
+}
+
+// stopCampaign ends a candidacy that could not be used: the winner opens its epoch by a record. The vote stays given.
+func (n *Node) stopCampaign() {
+	switch n.role {
+	case Prospective:
+		n.losePreVote(false)
+	case Candidate:
+		n.becomeUnattached(n.state.Epoch, None)
+	case Unattached, Follower, Leader, Resigned:
+	}
 }
 
 // onShutdown begins a graceful stop. Only a leader has anything to do first.
@@ -56,7 +71,7 @@ func (n *Node) onShutdown(s Shutdown) {
 // mustLeave reports whether the leader's office ends. A stopping leader waits until its epoch is settled: its votes may have
 // been under way when it was asked to stop, and a voter change that is under way is its to finish.
 func (n *Node) mustLeave() bool {
-	return n.removed() || n.role == Leader && n.stopping && !n.alone() && n.leader.change == nil && n.voters.offset() < n.highWatermark
+	return n.removed() || n.role == Leader && n.full && !n.alone() && n.log.end == n.leader.epochStart || n.role == Leader && n.stopping && !n.alone() && n.leader.change == nil && n.voters.offset() < n.highWatermark
 }
 
 // leave hands over, or resigns at once if nobody is fit to take over.

@@ -61,6 +61,7 @@ type Node struct {
 	lastCorrelation Correlation
 
 	belowReserve bool
+	full         bool    // and without room even to open an epoch
 	shutdown     Instant // when to stop at the latest; Never if nobody asked
 	stopping     bool
 	stopped      bool
@@ -90,6 +91,7 @@ func New(cfg Config, now Instant) (*Node, error) {
 		state: cfg.State, log: history, flushed: history.end,
 		voters: voters, highWatermark: Unknown, committed: Unknown,
 		election: Never, shutdown: Never, deadline: Never,
+		belowReserve: cfg.Reserve.Below || cfg.Reserve.Full, full: cfg.Reserve.Full,
 	}
 	n.proposals.parkUntil = Never
 	n.proposals.lingerUntil = Never
@@ -199,7 +201,7 @@ func (n *Node) wake(at Instant) { n.deadline = min(n.deadline, at) }
 func (n *Node) wakeForTimers() {
 	switch n.role {
 	case Unattached, Prospective, Candidate, Resigned:
-		if n.mayElect() || n.role == Prospective || n.role == Resigned && !n.stopping {
+		if n.mayElect() || n.role == Prospective || n.role == Resigned && !n.stopping && !n.electable() {
 			n.wake(n.election)
 		}
 	case Follower:
@@ -213,8 +215,9 @@ func (n *Node) wakeForTimers() {
 	n.wake(n.shutdown)
 }
 
-// mayElect reports whether an expired timer may start an election: not one of an observer, and not while stopping.
-func (n *Node) mayElect() bool { return n.electable() && !n.stopping }
+// mayElect reports whether an expired timer may start an election: not one of an observer, not while stopping, and not
+// without room to open an epoch. Its timers run on meanwhile, so once there is room it goes at once.
+func (n *Node) mayElect() bool { return n.electable() && !n.stopping && !n.full }
 
 // onDeadline acts on every timer that has expired.
 func (n *Node) onDeadline() {
@@ -237,10 +240,10 @@ func (n *Node) onDeadline() {
 	case Resigned:
 		switch {
 		case n.now < n.election || n.stopping:
-		case n.electable():
+		case n.mayElect():
 			n.becomeUnattached(n.state.Epoch+1, None)
 			n.becomeProspective(causeTimer)
-		default:
+		case !n.electable():
 			n.becomeUnattached(n.state.Epoch, n.state.Leader) // removed: whoever leads next is found by fetching
 		}
 	case Follower:

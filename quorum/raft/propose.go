@@ -109,7 +109,7 @@ func (q *proposals) withdraw() {
 // beside the replication: parked fetches are woken at once.
 func (n *Node) releaseHeld() {
 	q := &n.proposals
-	if n.role != Leader || len(q.held) == 0 || n.flushing || n.flushed < n.log.end || n.transfer.pausing() {
+	if n.role != Leader || len(q.held) == 0 || n.full || n.flushing || n.flushed < n.log.end || n.transfer.pausing() {
 		return
 	}
 	if q.held[0].control == nil && n.now < q.lingerUntil && q.heldBytes < maxGroup {

@@ -157,6 +157,7 @@ type Status struct {
 	Snapshot        *OffsetAndEpoch // newest one, other than the bootstrap checkpoint
 	Download        *DownloadStatus // follower: a snapshot is on its way
 	BelowReserve    bool            // the disk is below its reserve: appends are refused
+	Full            bool            // the disk has no room to open an epoch: it does not campaign
 	Stopping        bool            // a Shutdown was asked for
 	ParkedFetches   int
 	PendingAppends  int

@@ -166,7 +166,7 @@ func (l *leaderState) wake(n *Node) {
 	if n.belowReserve && !n.transfer.active() && !n.alone() {
 		n.wake(l.reserveRetry)
 	}
-	if len(n.proposals.held) > 0 && !n.flushing && !n.transfer.pausing() {
+	if len(n.proposals.held) > 0 && !n.full && !n.flushing && !n.transfer.pausing() {
 		n.wake(n.proposals.lingerUntil)
 	}
 }

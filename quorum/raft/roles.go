@@ -48,7 +48,7 @@ func (n *Node) start() {
 		if n.electable() {
 			n.becomeResigned(nil)
 		}
-	case s.Voted.ID == n.cfg.Self.ID && s.Voted.ID != None && n.electable() && s.Leader == None &&
+	case s.Voted.ID == n.cfg.Self.ID && s.Voted.ID != None && n.electable() && !n.full && s.Leader == None &&
 		(s.Voted.DirectoryID.IsZero() || s.Voted.DirectoryID == n.cfg.Self.DirectoryID):
 		n.setRole(Candidate)
 		n.tally = newTally(n.voters.current(), n.cfg.Self)
@@ -59,7 +59,7 @@ func (n *Node) start() {
 		n.role, n.election = Unattached, n.unattachedTimer()
 		n.fetch = fetchState{notBefore: n.now}
 	}
-	if n.alone() {
+	if n.alone() && !n.full {
 		switch n.role {
 		case Candidate:
 			n.maybeWin()

@@ -19,7 +19,7 @@ import (
 //	… static directories      … whose static voters have a directory id
 //	… leader=N                … and started, with that leader, and let settle
 //	log node=N epochs=(…)     one record of each of these epochs stands in the log before the start
-//	start [node=(…)]          boot members (all)
+//	start [node=(…)] [full]   boot members (all); full: there is no room on their disks
 //	run MS [quiet]            let time pass: timers, messages and flushes happen as they come (1 ms each way)
 //	tick node=N               jump to the node's deadline and give it
 //	deliver [max=N] [drop=(…)] [quiet]   hand over what is in flight until nothing is, without time passing; drop loses messages from and to these nodes
@@ -33,7 +33,7 @@ import (
 //	add node=N voter=N [early] | remove node=N voter=N   asks node to change the voters; early: the answer may come before the commit
 //	upgrade node=N [version=N]   of kraft.version
 //	format node=N             a new disk: another directory id, no voters known
-//	shutdown, barrier, reserve node=N [below]
+//	shutdown, barrier, reserve node=N [below | full]
 //	gone node=N peer=N        the node's connection to peer ended and dialling it is refused
 //	forge node=N diverging=OFFSET@EPOCH | hw=N | notleader   answers the node's fetch in flight
 //	vote node=N from=N epoch=N last=OFFSET@EPOCH [pre]       a vote request out of nothing
@@ -89,6 +89,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.create(t, d)
 	case "start":
 		for _, m := range s.chosen(t, d) {
+			m.cfg.Reserve.Full = d.HasArg("full")
 			s.boot(t, m)
 		}
 	case "run":
@@ -153,7 +154,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "shutdown":
 		s.step(s.chosen(t, d)[0], Shutdown{})
 	case "reserve":
-		s.step(s.chosen(t, d)[0], Reserve{Below: d.HasArg("below")})
+		s.step(s.chosen(t, d)[0], Reserve{Below: d.HasArg("below"), Full: d.HasArg("full")})
 	case "gone":
 		var peer int32
 		d.ScanArgs(t, "peer", &peer)

@@ -12,7 +12,7 @@ func (n *Node) Status() Status {
 		Handoff:        n.transfer.status,
 		PendingAppends: len(n.proposals.held) + len(n.proposals.appended),
 		Elections:      n.elections,
-		BelowReserve:   n.belowReserve, Stopping: n.stopping,
+		BelowReserve:   n.belowReserve, Full: n.full, Stopping: n.stopping,
 	}
 	if n.state.Leader == n.cfg.Self.ID && n.role != Leader {
 		s.Leader, s.LeaderEndpoints = None, nil // nobody serves this epoch any more
