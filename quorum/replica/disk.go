@@ -102,12 +102,17 @@ func (r *Replica) checkSpace(bytes int) {
 		return
 	}
 	r.nextSpace, r.unchecked = r.now.Add(spaceEvery), 0
-	space, err := r.dir.Free()
-	if err != nil || space.Below == r.belowReserve {
-		return // if it cannot be told, the write itself will tell
+	if told := r.reserve; told != r.lookAtSpace() {
+		r.feed(r.reserve)
 	}
-	r.belowReserve = space.Below
-	r.feed(raft.Reserve{Below: space.Below})
+}
+
+// lookAtSpace notes how much room there is. If that cannot be told, the write itself will tell.
+func (r *Replica) lookAtSpace() raft.Reserve {
+	if space, err := r.dir.Free(); err == nil {
+		r.reserve = raft.Reserve{Below: space.Below, Full: space.Full}
+	}
+	return r.reserve
 }
 
 const (

@@ -64,9 +64,9 @@ type Replica struct {
 	committed     int64 // what the directory was told is committed
 	nextCommitted raft.Instant
 
-	belowReserve bool // what the core was told of the disk
-	nextSpace    raft.Instant
-	unchecked    int // bytes appended since the free space was looked at
+	reserve   raft.Reserve // what the core was told of the disk
+	nextSpace raft.Instant
+	unchecked int // bytes appended since the free space was looked at
 }
 
 // Open opens the directory and starts a replica on it. Reading the log, which the producer state is rebuilt from, may
@@ -101,6 +101,7 @@ func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raf
 	r.cfg.Raft.Self = raft.ReplicaKey{ID: meta.NodeID, DirectoryID: meta.DirectoryID}
 	r.cfg.Raft.State = dir.ElectionState()
 	r.cfg.Raft.Log = dir.LogState()
+	r.cfg.Raft.Reserve = r.lookAtSpace()
 	if r.node, err = raft.New(r.cfg.Raft, now); err != nil {
 		dir.Abandon()
 		return nil, err
@@ -120,7 +121,7 @@ func (r *Replica) Deadline() raft.Instant {
 	if r.shown > r.committed {
 		next = min(next, r.nextCommitted)
 	}
-	if r.belowReserve {
+	if r.reserve.Below {
 		next = min(next, r.nextSpace) // nothing else may happen that would notice the space
 	}
 	return next
@@ -377,7 +378,7 @@ func (r *Replica) HighWatermark() int64 { return r.shown }
 func (r *Replica) Dir() *storage.Dir { return r.dir }
 
 // BelowReserve reports whether the disk has less free space than its reserve.
-func (r *Replica) BelowReserve() bool { return r.belowReserve }
+func (r *Replica) BelowReserve() bool { return r.reserve.Below }
 
 // Counts are what waits in the replica.
 func (r *Replica) Counts() Counts {

@@ -107,7 +107,7 @@ func (r *Replica) snapshotDue() raft.Instant {
 		return raft.Never
 	}
 	switch due := s.at.Add(o.Interval); {
-	case o.Bytes > 0 && (s.since >= max(o.Bytes, s.newest.Size/2) || r.belowReserve): // with a snapshot, a full disk can be cleaned
+	case o.Bytes > 0 && (s.since >= max(o.Bytes, s.newest.Size/2) || r.reserve.Below): // with a snapshot, a full disk can be cleaned
 		return s.notUntil
 	case o.Interval > 0:
 		return max(due, s.notUntil)
@@ -183,7 +183,7 @@ func (r *Replica) snapshotsChanged() {
 func (r *Replica) clean() {
 	o := &r.cfg.Snapshots
 	options := storage.CleanOptions{Now: r.now, HighWatermark: r.node.Settled(), MaxBytes: o.RetentionBytes, MaxAge: o.Retention}
-	if r.belowReserve {
+	if r.reserve.Below {
 		options.MaxBytes = 1
 	}
 	c := r.dir.BeginClean(options)

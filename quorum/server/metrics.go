@@ -169,6 +169,7 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 	d := s.disk(v)
 	e.gauge("quorum_disk_free_bytes", "Free space of the log's file system, -1 if not known.", float64(d.FreeBytes))
 	e.gauge("quorum_disk_below_reserve", "1 while appends are refused for lack of space.", flag(d.BelowReserve))
+	e.gauge("quorum_disk_full", "1 while there is no room to open an epoch: this member votes, but does not campaign.", flag(d.Full))
 	e.gauge("quorum_log_bytes", "Size of the log.", float64(d.LogBytes))
 	m.exposeSnapshots(e, v)
 

@@ -173,7 +173,7 @@ func (s *server) handoffStatus(v *view) *status.Handoff {
 }
 
 func (s *server) disk(v *view) status.Disk {
-	d := status.Disk{FreeBytes: -1, ReserveBytes: s.cfg.ReserveBytes, BelowReserve: v.belowReserve, LogBytes: s.replica.Dir().Log.Size()}
+	d := status.Disk{FreeBytes: -1, ReserveBytes: s.cfg.ReserveBytes, BelowReserve: v.belowReserve, Full: v.Full, LogBytes: s.replica.Dir().Log.Size()}
 	if free, err := s.FS.FreeSpace(s.cfg.LogDir); err == nil {
 		d.FreeBytes = free
 	}

@@ -113,7 +113,8 @@ type Disk struct {
 	FreeBytes    int64 `json:"freeBytes"`    // -1: not known
 	ReserveBytes int64 `json:"reserveBytes"` // log.reserve.bytes: appends are refused below it
 	BelowReserve bool  `json:"belowReserve"`
-	LogBytes     int64 `json:"logBytes"` // size of the log's segments
+	Full         bool  `json:"full,omitempty"` // this member cannot lead: there is no room to open an epoch
+	LogBytes     int64 `json:"logBytes"`       // size of the log's segments
 }
 
 // The phases of a handoff in order. The last three are final.

@@ -354,8 +354,12 @@ func (d *Dir) Free() (Space, error) {
 	if err != nil {
 		return Space{}, ioFault(err)
 	}
-	return Space{Free: free, Below: free < d.o.Reserve}, nil
+	full := free <= min(fullBytes, d.o.Reserve/8)
+	return Space{Free: free, Below: full || free < d.o.Reserve, Full: full}, nil
 }
+
+// fullBytes holds some control records, each of which may take a block of the largest size in use.
+const fullBytes = 64 << 10
 
 // Close ends cleanly: what was appended is flushed, the file committed is written, the lock given up.
 func (d *Dir) Close() error {

@@ -90,6 +90,7 @@ type Damaged struct{ File, Reason string }
 type Space struct {
 	Free  int64 // bytes
 	Below bool  // less than Options.Reserve
+	Full  bool  // and not even enough for the record that opens an epoch
 }
 
 // Position answers a search by time.
