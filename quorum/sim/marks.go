@@ -44,7 +44,9 @@ const (
 	snapshotInstalled              // … or into its place
 	compactedRead                  // a client is shown less than was appended
 	votedInAgain                   // a node that lost its disk is a voter with the new one
-	markCount          = int(votedInAgain) + 1
+	noRoomForEpoch                 // a member has no room to open an epoch
+	votedWithoutRoom               // … and votes
+	markCount          = int(votedWithoutRoom) + 1
 )
 
 func (k mark) String() string {
@@ -56,7 +58,7 @@ func (k mark) String() string {
 		"no room to start", "flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
-		"voted in again",
+		"voted in again", "no room to open an epoch", "voted without room to lead",
 	}[k]
 }
 

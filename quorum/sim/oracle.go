@@ -96,6 +96,8 @@ type seen struct {
 	highWatermark int64
 	handoff       raft.HandoffPhase
 	belowReserve  bool
+	full          bool
+	voted         raft.NodeID
 	shown         int64
 	segments      int
 	logStart      int64
@@ -112,7 +114,7 @@ type fetchSeen struct {
 	until       raft.Instant
 }
 
-func newSeen() seen { return seen{leader: raft.None, highWatermark: raft.Unknown} }
+func newSeen() seen { return seen{leader: raft.None, voted: raft.None, highWatermark: raft.Unknown} }
 
 func (s *seen) outcome(c raft.Correlation) {
 	if s.fetch.correlation == c {
@@ -176,7 +178,14 @@ func (o *oracle) look(m *member) {
 	if st.BelowReserve && !before.belowReserve {
 		o.w.saw(belowReserve)
 	}
-	s.belowReserve = st.BelowReserve
+	if st.Full && !before.full {
+		o.w.saw(noRoomForEpoch)
+	}
+	s.voted = st.Election.Voted.ID
+	if st.Full && before.full && s.voted != raft.None && s.voted != m.id && (s.voted != before.voted || s.epoch != before.epoch) {
+		o.w.saw(votedWithoutRoom)
+	}
+	s.belowReserve, s.full = st.BelowReserve, st.Full
 	if s.epoch < before.epoch {
 		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
 	}
