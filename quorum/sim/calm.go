@@ -86,6 +86,7 @@ func (w *world) calm() {
 		}
 		return
 	}
+	w.counts.commitAfter = w.now - start
 	if !w.untilIs(w.now+convergeWithin, func() bool { return w.converged(healed) }) {
 		if w.failure == nil {
 			w.violate("ValuesNotStuck", "logs or clients have not come to rest within %v: %s", convergeWithin, w.situation())
@@ -233,5 +234,5 @@ func (m *member) situation() string {
 }
 
 func (c *client) situation() string {
-	return fmt.Sprintf("client %d: producer id %d, %d appends open, reading %v, thinks node %d leads", c.id, c.producer, len(c.window), c.reading != nil, c.w.members[c.leader].id)
+	return fmt.Sprintf("client %d: producer id %d, %d appends open, reading %v, thinks node %d leads", c.id, c.producer, len(c.window), c.reading != nil, c.w.members[c.leader.at].id)
 }

@@ -21,8 +21,8 @@ type client struct {
 	dice dice
 
 	peers      []*caller
-	leader     int // place of the member that is thought to lead, by where appends went
-	asked      int // … and by where reads went: a reader that only reads hears later of a new leader
+	leader     search // by where appends went
+	asked      search // by where reads went: a reader that only reads hears later of a new leader
 	idempotent bool
 	producer   int64 // -1: none yet
 	sequence   int32
@@ -82,8 +82,8 @@ func newClient(w *world, id int) *client {
 	for _, m := range w.members {
 		c.peers = append(c.peers, &caller{n: w.net, from: c.host, to: m, timeout: 1500 * time.Millisecond})
 	}
-	c.leader = c.dice.IntN(w.plan.voters)
-	c.asked = c.leader
+	at := c.dice.IntN(w.plan.voters)
+	c.leader, c.asked = newSearch(c, at), newSearch(c, at)
 	return c
 }
 
@@ -116,23 +116,6 @@ func (c *client) call(to int, call clientCall, then func(answer any)) {
 	c.peers[to].call(call, func(answer any, _ raft.Failure) { then(answer) })
 }
 
-// redirect looks for the leader where an answer says, or at the next voter.
-func (c *client) redirect(leader *int, h *raft.Header) {
-	if h != nil {
-		for i, m := range c.w.members {
-			if m.id == h.Leader && i != *leader {
-				*leader = i
-				return
-			}
-		}
-	}
-	candidates := c.w.plan.voters
-	if c.w.plan.spares > 0 {
-		candidates = len(c.w.members) // who votes may change; anybody knows who leads
-	}
-	*leader = (*leader + 1) % candidates
-}
-
 func (c *client) pause() time.Duration {
 	return c.dice.between(5*time.Millisecond, 150*time.Millisecond)
 }
@@ -143,14 +126,14 @@ func (c *client) askID() {
 	}
 	c.asking = true
 	call := clientCall{what: "InitProducerId", event: func(id raft.RequestID) replica.Event { return replica.InitProducer{ID: id} }}
-	c.call(c.leader, call, func(answer any) {
+	c.leader.call(call, func(answer any) {
 		c.asking = false
 		r, ok := answer.(replica.InitProducerResult)
 		switch {
 		case !ok:
-			c.redirect(&c.leader, nil)
+			c.leader.redirect(nil)
 		case r.Error != raft.NoError:
-			c.redirect(&c.leader, &r.Header)
+			c.leader.redirect(&r.Header)
 		default:
 			c.producer, c.sequence = r.ProducerID, 0
 			c.w.trace.client(c, "has producer id %d", r.ProducerID)
@@ -199,7 +182,7 @@ func (c *client) sendAppend(op *appendOp) {
 		event: func(id raft.RequestID) replica.Event { return replica.Produce{ID: id, Batch: batch, Timeout: timeout} },
 	}
 	round := c.round
-	c.call(c.leader, call, func(answer any) { c.appended(op, round, answer) })
+	c.leader.call(call, func(answer any) { c.appended(op, round, answer) })
 }
 
 func (c *client) appended(op *appendOp, round int, answer any) {
@@ -217,10 +200,10 @@ func (c *client) appended(op *appendOp, round int, answer any) {
 		return
 	}
 	if ok {
-		c.redirect(&c.leader, &r.Header)
+		c.leader.redirect(&r.Header)
 		c.w.trace.client(c, "%v is refused with %d %s", op, r.Error, r.Message)
 	} else {
-		c.redirect(&c.leader, nil)
+		c.leader.redirect(nil)
 	}
 	if !c.idempotent {
 		c.window = nil // nobody knows, and a repetition might double it
@@ -254,14 +237,14 @@ func (c *client) askLatest(op *readOp) {
 	call := clientCall{what: "ListOffsets latest", operation: op, event: func(id raft.RequestID) replica.Event {
 		return replica.ListOffsets{ID: id, LeaderEpoch: -1, Timestamp: replica.Latest}
 	}}
-	c.call(c.asked, call, func(answer any) {
+	c.asked.call(call, func(answer any) {
 		r, ok := answer.(replica.ListOffsetsResult)
 		switch {
 		case !ok:
-			c.redirect(&c.asked, nil)
+			c.asked.redirect(nil)
 			c.retryRead(op, c.askLatest)
 		case r.Error != raft.NoError:
-			c.redirect(&c.asked, &r.Header)
+			c.asked.redirect(&r.Header)
 			c.retryRead(op, c.askLatest)
 		default:
 			op.latest = r.Offset

@@ -39,6 +39,7 @@ type plan struct {
 	think  time.Duration // mean time between a client's operations
 	// operations bounds the appends of a client, and with them the time that checking its history takes.
 	operations int
+	nimble     bool // clients tell a newer leader from an older one, and remember who did not answer
 
 	snapshots snapshotPlan
 
@@ -50,7 +51,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 5
+const generation = 6
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -144,6 +145,7 @@ func drawAs(seed uint64, generation int) plan {
 	if generation >= 5 && p.every[changeVoters] > 0 && d.chance(0.5) { // where voters can be replaced, they had better be
 		p.every[loseVoter] = d.between(2*time.Second, 8*time.Second)
 	}
+	p.nimble = generation >= 6
 	return p
 }
 

@@ -187,13 +187,13 @@ func staleFetches(w *world) {
 				return
 			case successor == l:
 			case !wrote && writer.producer < 0:
-				writer.leader = successor.host
+				writer.leader.at = successor.host
 				writer.askID()
 			case !wrote && writer.mayAppend():
-				writer.leader, wrote = successor.host, true
+				writer.leader.at, wrote = successor.host, true
 				writer.beginAppend()
 			case wrote && len(writer.window) == 0 && reader.reading == nil:
-				reader.asked = l.host
+				reader.asked.at = l.host
 				reader.beginRead()
 				return
 			}

@@ -99,8 +99,8 @@ func (s *tally) String() string {
 	took := time.Since(s.began)
 	c := &s.counts
 	fmt.Fprintf(&b, "%s in %v on %d cores (%.0f times real time)\n", s.progress(), took.Round(10*time.Millisecond), runtime.GOMAXPROCS(0), s.virtual.Seconds()/took.Seconds())
-	fmt.Fprintf(&b, "checked: %d events, %d elections, %d batches committed, %d appends acknowledged, %d barrier reads, %d operations in histories (%d histories too hard)\n",
-		s.events, c.elections, c.committed, c.acked, c.reads, c.operations, c.unknown)
+	fmt.Fprintf(&b, "checked: %d events, %d elections, %d batches committed, %d appends acknowledged, %d barrier reads, %d operations in histories (%d histories too hard)\nhealed: a new append committed within %v at the latest\n",
+		s.events, c.elections, c.committed, c.acked, c.reads, c.operations, c.unknown, c.commitAfter.Round(time.Millisecond))
 	table(&b, "fault", c.faults[:], func(i int) string { return faultKind(i).String() })
 	table(&b, "seen", c.marks[:], func(i int) string { return mark(i).String() })
 	return b.String()

@@ -49,6 +49,8 @@ type counts struct {
 
 	operations int // that histories held
 	unknown    int // histories that porcupine gave up on
+
+	commitAfter time.Duration // the longest that a healed quorum took to commit a new append
 }
 
 func (c *counts) add(o counts) {
@@ -64,6 +66,7 @@ func (c *counts) add(o counts) {
 	c.reads += o.reads
 	c.operations += o.operations
 	c.unknown += o.unknown
+	c.commitAfter = max(c.commitAfter, o.commitAfter)
 }
 
 // violation is an invariant that did not hold.
