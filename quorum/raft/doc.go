@@ -46,6 +46,7 @@
 //   - A handoff pauses writes and waits for the target's last fetch before it resigns.
 //   - A refused connection to the leader starts an election by rank (fast failover).
 //   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
+//   - A follower whose Fetch went to a bootstrap server goes back to its leader when that announces itself.
 //   - Parked fetches fail whenever the leader leaves office; a Fetch with the leader's own id gets INVALID_REQUEST.
 //   - A follower takes a snapshot whose end is behind its log's in the order of votes, if what it loses is not committed; a
 //     whole log is never replaced for want of an epoch in it; while a snapshot is checked its last byte is asked for again.

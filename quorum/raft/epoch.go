@@ -42,8 +42,12 @@ func (n *Node) onBegin(r BeginQuorumEpochRequest) Header {
 	if h, refused := n.hearLeader(r.ClusterID, r.Epoch, r.Leader, r.Endpoints); refused {
 		return h
 	}
-	if n.role == Prospective && n.state.Leader == r.Leader && len(n.leaderEndpoints) > 0 && n.ready.Fatal == nil {
+	switch {
+	case n.ready.Fatal != nil || n.state.Leader != r.Leader:
+	case n.role == Prospective && len(n.leaderEndpoints) > 0:
 		n.becomeFollower(n.state.Epoch, r.Leader, n.leaderEndpoints) // it is there after all: no need to wait out the timer
+	case n.role == Follower:
+		n.leaderHeard()
 	}
 	if !n.isMe(r.Voter) {
 		return n.header(InvalidVoterKey) // the leader is adopted all the same

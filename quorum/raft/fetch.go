@@ -152,6 +152,19 @@ func (n *Node) fetchMissed(wait bool) {
 	}
 }
 
+// leaderHeard ends a follower's turn at the bootstrap servers: the leader is there, and misses our fetches. One that is in
+// flight to a server is given up. Its machine may be gone, and until the request timeout says so the leader would have
+// lost its majority.
+func (n *Node) leaderHeard() {
+	f := &n.fetch
+	f.misses = 0
+	if f.correlation != 0 && f.to != n.state.Leader {
+		c := n.conn(f.to)
+		c.correlation, c.request = 0, nil
+		f.correlation = 0
+	}
+}
+
 func (n *Node) onFetchFailure(c *conn, failure Failure) {
 	again := n.fetch.misses > 0
 	n.fetch.correlation = 0

@@ -114,6 +114,34 @@ func TestFetchFailover(t *testing.T) {
 	}
 }
 
+// TestLeaderHeardEndsTheSearch: a connection to the leader ended, and the bootstrap server that is asked next is gone. When
+// the leader says that it misses us, the next Fetch goes to it, and what the server may still answer means nothing.
+func TestLeaderHeardEndsTheSearch(t *testing.T) {
+	m, n := followerOf(t)
+	n.Step(n.now, Outcome{Correlation: n.fetch.correlation, Failure: Disconnected})
+	sends := m.take().sends
+	if len(sends) != 1 || sends[0].To.ID >= 0 {
+		t.Fatalf("after the failure: %+v, want a bootstrap server", sends)
+	}
+	patience, heard := n.follower.timeout, n.now.Add(time.Second)
+	n.Step(heard, Inbound{ID: 1, Request: begin(2, 7, nil)})
+	again := m.take().sends
+	if len(again) != 1 || again[0].To.ID != 2 {
+		t.Fatalf("after the leader was heard: %+v, want one Fetch to it", again)
+	}
+	if n.follower.timeout != patience {
+		t.Error("a leader that we only hear has won patience")
+	}
+	n.Step(heard, Outcome{Correlation: sends[0].Correlation, Response: FetchResponse{Header: Header{Error: NotLeaderOrFollower, Epoch: 7, Leader: None}}})
+	if n.fetch.correlation != again[0].Correlation || n.fetch.misses != 0 {
+		t.Errorf("the answer of the server was heeded: %+v", n.fetch)
+	}
+	n.Step(heard, Inbound{ID: 2, Request: begin(2, 7, nil)})
+	if sends := m.take().sends; len(sends) != 0 {
+		t.Errorf("heard again, while the leader has our Fetch: %+v", sends)
+	}
+}
+
 // TestOldFlushIsIgnored: a flush that began before a truncation says nothing about the log of now. Only an observer fetches
 // while one runs.
 func TestOldFlushIsIgnored(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 //	NoTruncationBelowHW     no log ends below its own high watermark
 //	LeaderHasAllAckedValues a new leader has all that was committed by earlier ones
 //	FlushedIsDurable        no fetch offset of a voter, no log end that a vote is asked for, and no flushed end, exceeds what is durable
-//	OneFetchInFlight        a follower waits for one Fetch at a time
+//	OneFetchInFlight        a follower waits for one Fetch at a time; one to another server it gives up for its leader
 //	AckedOnce               an acknowledged append stands where the answer said; none is doubled, or out of its producer's order
 //	CommittedPrefix         clients read what is committed, and nothing else
 //	StatesMatchRoles        an observer never campaigns or leads
@@ -111,6 +111,7 @@ type seen struct {
 // pass through several roles in one step, so only a follower's is believed.
 type fetchSeen struct {
 	correlation raft.Correlation // 0: none
+	to          raft.NodeID
 	until       raft.Instant
 }
 
@@ -465,33 +466,34 @@ func (o *oracle) sends(m *member, s raft.Send) {
 			o.resignations[r.Epoch] = resignation{m.id, r.Successors[0].ID, o.w.now}
 		}
 	case raft.FetchRequest:
-		o.fetches(m, s.Correlation, r)
+		o.fetches(m, s, r)
 	case raft.UpdateRaftVoterRequest, raft.AddRaftVoterRequest, raft.RemoveRaftVoterRequest, raft.ApiVersionsRequest: // promise nothing
 	case raft.FetchSnapshotRequest:
-		o.waits(m, s.Correlation)
+		o.waits(m, s)
 	case raft.DescribeQuorumRequest:
 		o.w.violate("NoIllegalState", "node %d sends a %T", m.id, r)
 	}
 }
 
-func (o *oracle) fetches(m *member, c raft.Correlation, r raft.FetchRequest) {
+func (o *oracle) fetches(m *member, send raft.Send, r raft.FetchRequest) {
 	if durable := m.disk.durableState; durable == nil || durable.Epoch != r.Epoch {
 		o.w.violate("PersistedBeforeSent", "node %d fetches in epoch %d, its quorum-state says %+v", m.id, r.Epoch, durable)
 	}
 	if end := m.disk.log.durableEnd(); m.voter && r.Offset > end {
 		o.w.violate("FlushedIsDurable", "node %d fetches from offset %d, durable is %d", m.id, r.Offset, end)
 	}
-	o.waits(m, c)
+	o.waits(m, send)
 }
 
 // waits notes that a member waits for the answer to a Fetch or FetchSnapshot.
-func (o *oracle) waits(m *member, c raft.Correlation) {
+func (o *oracle) waits(m *member, send raft.Send) {
 	s, f := &m.seen, m.seen.fetch
-	now := m.clock.read(o.w.now)
-	if f.correlation != 0 && now < f.until && s.role == raft.Follower {
-		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, c, f.correlation)
+	now, to := m.clock.read(o.w.now), send.To.ID
+	givenUp := f.to != s.leader && to == s.leader
+	if f.correlation != 0 && now < f.until && s.role == raft.Follower && !givenUp {
+		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, send.Correlation, f.correlation)
 	}
-	s.fetch = fetchSeen{correlation: c, until: now.Add(o.w.plan.requestTimeout)}
+	s.fetch = fetchSeen{correlation: send.Correlation, to: to, until: now.Add(o.w.plan.requestTimeout)}
 }
 
 // looksForForgotten finds requests of other members that wait for their answers longer than they may.
