@@ -299,23 +299,41 @@ func (d *Dir) Checkpoints() []CheckpointInfo {
 // ErrPosition if position is below 0, or not below size. Who goes on reading keeps the checkpoint (see BeginClean). Any
 // goroutine may call it.
 func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64, maxBytes int) (data []byte, size int64, err error) {
+	found, n, err := d.askFor(id, position, maxBytes)
+	if err != nil {
+		return nil, found.Size, err
+	}
+	defer found.file.release()
+	data, err = readAt(found.view, buf, position, n)
+	return data, found.Size, err
+}
+
+// FindCheckpoint is ReadCheckpoint for who sends the bytes on, to be checked by who gets them. It reads nothing.
+func (d *Dir) FindCheckpoint(id raft.OffsetAndEpoch, position int64, maxBytes int) (s *Section, size int64, err error) {
+	found, n, err := d.askFor(id, position, maxBytes)
+	if err != nil {
+		return nil, found.Size, err
+	}
+	return &Section{io.NewSectionReader(found.file.File, position, int64(n)), found.file}, found.Size, nil
+}
+
+// askFor returns a checkpoint, whose file the caller lets go of, and how many of its bytes are to be read. With an error
+// there is nothing to let go of, and no more to know than the size.
+func (d *Dir) askFor(id raft.OffsetAndEpoch, position int64, maxBytes int) (found checkpoint, n int, err error) {
 	c := &d.checkpoints
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	i := slices.IndexFunc(c.list, func(c *checkpoint) bool { return c.ID == id })
 	if i < 0 {
-		c.mu.Unlock()
-		return nil, 0, fmt.Errorf("checkpoint %s: %w", checkpointName(id), ErrNoCheckpoint)
+		return checkpoint{}, 0, fmt.Errorf("checkpoint %s: %w", checkpointName(id), ErrNoCheckpoint)
 	}
-	found := c.list[i]
-	found.asked = true
-	found.file.hold()
-	c.mu.Unlock()
-	defer found.file.release()
+	c.list[i].asked = true
+	found = *c.list[i]
 	if position < 0 || position >= found.Size {
-		return nil, found.Size, fmt.Errorf("checkpoint %s at position %d of %d: %w", checkpointName(id), position, found.Size, ErrPosition)
+		return found, 0, fmt.Errorf("checkpoint %s at position %d of %d: %w", checkpointName(id), position, found.Size, ErrPosition)
 	}
-	data, err = readAt(found.view, buf, position, int(min(int64(min(max(maxBytes, 0), record.MaxSize)), found.Size-position)))
-	return data, found.Size, err
+	found.file.hold()
+	return found, int(min(int64(min(max(maxBytes, 0), record.MaxSize)), found.Size-position)), nil
 }
 
 // load opens the checkpoints of a directory and returns the newest one that is whole, or the bootstrap checkpoint, or nil.

@@ -276,12 +276,22 @@ func TestST09CheckpointIsCleanedWhileRead(t *testing.T) {
 	}
 	clean(0)
 	clean(raft.Instant(29 * time.Second))
+	left, _, err := d.FindCheckpoint(slow.ID, 0, int(slow.Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean(raft.Instant(29 * time.Second)) // somebody asks for it
+	clean(raft.Instant(58 * time.Second))
 	if infos := d.Checkpoints(); infos[0].ID != slow.ID {
 		t.Errorf("gone after 29 seconds: %v", infos)
 	}
-	clean(raft.Instant(30 * time.Second))
+	clean(raft.Instant(59 * time.Second))
 	if _, _, err := d.ReadCheckpoint(nil, slow.ID, 0, 100); !errors.Is(err, storage.ErrNoCheckpoint) {
 		t.Errorf("after a while without reading: %v", err)
+	}
+	// What is still being sent is sent to its end.
+	if got := bytesOf(t, storage.Records{Section: left}); !bytes.Equal(got, content) {
+		t.Errorf("of the removed checkpoint %d bytes are left of %d, or others", len(got), len(content))
 	}
 	if infos := d.Checkpoints(); len(infos) != 1 || d.Log.Start() <= slow.ID.Offset {
 		t.Errorf("checkpoints %v, the log starts at %d", infos, d.Log.Start())
@@ -301,6 +311,13 @@ func TestST10OddPieces(t *testing.T) {
 			if err != nil || len(data) == 0 || len(data) > piece || size != info.Size {
 				t.Fatalf("pieces of %d, at %d: %d bytes of %d, %v", piece, len(got), len(data), size, err)
 			}
+			left, _, err := d.FindCheckpoint(info.ID, int64(len(got)), piece)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if there := bytesOf(t, storage.Records{Section: left}); !bytes.Equal(there, data) {
+				t.Fatalf("pieces of %d, at %d: %d bytes in place, %d read, or others", piece, len(got), len(there), len(data))
+			}
 			got, buf = append(got, data...), data
 		}
 		if !bytes.Equal(got, whole) {
@@ -309,6 +326,9 @@ func TestST10OddPieces(t *testing.T) {
 	}
 	for _, position := range []int64{-1, info.Size, info.Size + 1, 1 << 40} {
 		if _, size, err := d.ReadCheckpoint(nil, info.ID, position, 10); !errors.Is(err, storage.ErrPosition) || size != info.Size {
+			t.Errorf("position %d: %v", position, err)
+		}
+		if _, size, err := d.FindCheckpoint(info.ID, position, 10); !errors.Is(err, storage.ErrPosition) || size != info.Size {
 			t.Errorf("position %d: %v", position, err)
 		}
 	}
