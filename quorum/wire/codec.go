@@ -24,8 +24,8 @@ type Codec struct {
 
 // Extra is what responses need beside the core's answer.
 type Extra struct {
-	Records [][]byte     // Fetch: whole batches, sent as they are and not copied; FetchSnapshot: bytes of the snapshot
-	Apart   int          // Fetch that Splits: how many bytes of records the sender puts behind the frame's first piece
+	Records [][]byte     // Fetch: whole batches; FetchSnapshot: bytes of the snapshot. Sent as they are and not copied
+	Apart   int          // FetchSnapshot, or Fetch that Splits: how many of these bytes the sender puts behind the frame's first piece
 	Table   *MemberTable // Fetch of a replica: sent if not nil
 	Now     raft.Instant // DescribeQuorum: what the clocks show at this moment
 	Wall    time.Time
@@ -79,7 +79,7 @@ func (c *Codec) Encode(r *Request, response any, x Extra) Frame {
 	case raft.FetchResponse:
 		return fetchFrame(r.Header, c.peerFetchResponse(r.Header, response, x), x.Records, x.Apart)
 	case raft.FetchSnapshotResponse:
-		return responseFrame(r.Header, c.fetchSnapshotResponse(response, x))
+		return splice(r.Header, c.fetchSnapshotResponse(response), c.snapshotBytesAt(), x.Records, x.Apart)
 	case raft.Response:
 		return responseFrame(r.Header, c.peerResponse(response))
 	case *DescribeClusterResponse:

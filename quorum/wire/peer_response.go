@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -123,7 +122,8 @@ func (c *Codec) peerFetchResponse(h Header, r raft.FetchResponse, x Extra) *kmsg
 	return resp
 }
 
-func (c *Codec) fetchSnapshotResponse(r raft.FetchSnapshotResponse, x Extra) kmsg.Response {
+// fetchSnapshotResponse is the answer to a replica; the snapshot's bytes are put in by splice.
+func (c *Codec) fetchSnapshotResponse(r raft.FetchSnapshotResponse) *kmsg.FetchSnapshotResponse {
 	resp := kmsg.NewPtrFetchSnapshotResponse()
 	if resp.ErrorCode = int16(r.TopError); r.TopError != 0 {
 		return resp
@@ -132,7 +132,7 @@ func (c *Codec) fetchSnapshotResponse(r raft.FetchSnapshotResponse, x Extra) kms
 	p.ErrorCode, p.Size, p.Position = int16(r.Error), r.Size, r.Position
 	p.SnapshotID.EndOffset, p.SnapshotID.Epoch = r.Snapshot.Offset, int32(r.Snapshot.Epoch)
 	p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch = int32(r.Leader), int32(r.Epoch)
-	p.Bytes = bytes.Join(x.Records, nil)
+	p.Bytes = []byte{} // never null
 	resp.Topics = []kmsg.FetchSnapshotResponseTopic{{Topic: c.Topic, Partitions: []kmsg.FetchSnapshotResponseTopicPartition{p}}}
 	if e, ok := c.endpoint(r.Header); ok {
 		resp.NodeEndpoints = []kmsg.FetchSnapshotResponseNodeEndpoint{{NodeID: int32(r.Leader), Host: e.Host, Port: e.Port}}
@@ -140,26 +140,29 @@ func (c *Codec) fetchSnapshotResponse(r raft.FetchSnapshotResponse, x Extra) kms
 	return resp
 }
 
-// fetchFrame puts record bytes into a Fetch response without copying them: the response is encoded with no records and
-// cut where they belong, in front of those that are sent apart. It has at most one topic with one partition that has
-// records, the first.
+// fetchFrame puts record bytes into a Fetch response. It has at most one topic with one partition that has records, the
+// first.
 func fetchFrame(h Header, resp *kmsg.FetchResponse, records [][]byte, apart int) Frame {
-	size := apart
-	for _, b := range records {
-		size += len(b)
-	}
 	for t := range resp.Topics {
 		for p := range resp.Topics[t].Partitions {
 			resp.Topics[t].Partitions[p].RecordBatches = []byte{} // never null, Kafka's clients do not expect it
 		}
 	}
+	return splice(h, resp, recordsAt(h.Version, resp), records, apart)
+}
+
+// splice puts bytes into a response without copying them: the response is encoded with none and cut where their
+// length stands, at that place of the frame, in front of those that are sent apart.
+func splice(h Header, resp kmsg.Response, at int, records [][]byte, apart int) Frame {
+	size := apart
+	for _, b := range records {
+		size += len(b)
+	}
+	if size == 0 {
+		return responseFrame(h, resp)
+	}
 	resp.SetVersion(h.Version)
 	dst := appendResponse(make([]byte, 4, 256), h, resp)
-	if size == 0 {
-		binary.BigEndian.PutUint32(dst, uint32(len(dst)-4))
-		return Frame{dst}
-	}
-	at := recordsAt(h.Version, resp)
 	var head, tail []byte
 	if resp.IsFlexible() {
 		head = binary.AppendUvarint(dst[:at:at], uint64(size+1))
@@ -177,9 +180,24 @@ func fetchFrame(h Header, resp *kmsg.FetchResponse, records [][]byte, apart int)
 	return f
 }
 
+// snapshotBytesAt is where in a FetchSnapshot response frame (length prefix included) the length of the bytes stands, in any
+// version.
+func (c *Codec) snapshotBytesAt() int {
+	name := len(c.Topic)
+	return 4 + 4 + 1 + // length, correlation, header's tags
+		4 + 2 + // throttle time, error code
+		1 + uvarintLen(name+1) + name + 1 + // the one topic and its one partition
+		4 + 2 + // partition, error code
+		8 + 4 + 1 + // snapshot id with its tags
+		8 + 8 // size, position
+}
+
 // recordsAt is where in a Fetch response frame (length prefix included) the length of the first partition's records
-// stands. The aborted transactions before it are empty.
+// stands. The aborted transactions before it are empty. It is 0 if there is no such partition.
 func recordsAt(version int16, resp *kmsg.FetchResponse) int {
+	if len(resp.Topics) == 0 {
+		return 0
+	}
 	at := 4 + 4 + 4 // length, correlation, throttle time
 	if version >= 7 {
 		at += 2 + 4 // error code, session id
