@@ -38,8 +38,8 @@ type (
 	// SnapshotResult answers a peer's FetchSnapshot.
 	SnapshotResult struct {
 		raft.FetchSnapshotResponse
-		Data  []byte
-		Piece *Piece // with Config.Beside: what to read instead, if it was granted
+		Data    []byte
+		Section *storage.Section // with Config.Beside: where they lie, to be sent from there and closed
 	}
 
 	// ProduceResult answers Produce once the batch, or the original it repeats, is below the high watermark.

@@ -315,49 +315,36 @@ func (r *Replica) install(i *raft.Install) error {
 	return nil
 }
 
-// answerSnapshot adds the bytes to a peer's FetchSnapshot answer.
+// answerSnapshot adds the bytes, and the whole file's size, to a peer's FetchSnapshot answer, or says why there are none.
 func (r *Replica) answerSnapshot(id raft.RequestID, f raft.FetchSnapshotResponse) {
+	result := SnapshotResult{FetchSnapshotResponse: f}
 	if f.TopError != raft.NoError || f.Error != raft.NoError {
-		r.answer(id, SnapshotResult{FetchSnapshotResponse: f})
+		r.answer(id, result)
 		return
 	}
-	piece := &Piece{dir: r.dir, granted: f}
+	var err error
 	if r.cfg.Beside {
-		r.answer(id, SnapshotResult{FetchSnapshotResponse: f, Piece: piece})
-		return
+		if result.Section, result.Size, err = r.dir.FindCheckpoint(f.Snapshot, f.Position, f.Bytes); err == nil {
+			result.Bytes = int(result.Section.Size())
+		}
+	} else {
+		result.Data, result.Size, err = r.dir.ReadCheckpoint(nil, f.Snapshot, f.Position, f.Bytes)
+		result.Bytes = len(result.Data)
 	}
-	result, err := piece.Read()
-	if err != nil {
-		r.fail(fatalOf("read a snapshot", err))
-		return
-	}
-	r.answer(id, result)
-}
-
-// Piece is a read of a snapshot that was granted but not done, as Range is one of the log.
-type Piece struct {
-	dir     *storage.Dir
-	granted raft.FetchSnapshotResponse
-}
-
-// Read returns the answer, with the bytes, the whole file's size, or why there are none.
-func (p *Piece) Read() (SnapshotResult, error) {
-	f := p.granted
-	data, size, err := p.dir.ReadCheckpoint(nil, f.Snapshot, f.Position, min(f.Bytes, record.MaxSize))
-	refuse := func(code raft.ErrorCode) (SnapshotResult, error) {
+	refuse := func(code raft.ErrorCode) {
 		f.Header.Error = code
-		return SnapshotResult{FetchSnapshotResponse: raft.FetchSnapshotResponse{Header: f.Header}}, nil
+		r.answer(id, SnapshotResult{FetchSnapshotResponse: raft.FetchSnapshotResponse{Header: f.Header}})
 	}
 	switch {
 	case errors.Is(err, storage.ErrNoCheckpoint):
-		return refuse(raft.SnapshotNotFound)
+		refuse(raft.SnapshotNotFound)
 	case errors.Is(err, storage.ErrPosition):
-		return refuse(raft.PositionOutOfRange)
+		refuse(raft.PositionOutOfRange)
 	case err != nil:
-		return SnapshotResult{}, fmt.Errorf("read the snapshot of offset %d at position %d: %w", f.Snapshot.Offset, f.Position, err)
+		r.fail(fatalOf("read a snapshot", err))
+	default:
+		r.answer(id, result)
 	}
-	f.Size, f.Bytes = size, len(data)
-	return SnapshotResult{FetchSnapshotResponse: f, Data: data}, nil
 }
 
 // Snapshots tells of the snapshots here.

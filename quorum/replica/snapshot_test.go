@@ -3,8 +3,11 @@ package replica
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
@@ -279,15 +282,70 @@ func TestASnapshotOfTheLeaderReplacesTheLog(t *testing.T) {
 				t.Errorf("the producer's last batch is judged %v, want a duplicate", v)
 			}
 			// A follower of ours could have it from here.
-			got, err := (&Piece{dir: d.r.Dir(), granted: raft.FetchSnapshotResponse{Snapshot: id, Bytes: 1 << 20}}).Read()
-			if err != nil || !bytes.Equal(got.Data, content) || got.Size != int64(len(content)) {
-				t.Errorf("serves %d bytes of %d, %v", len(got.Data), got.Size, err)
+			if got := d.r.served(id, 0, 1<<20); !bytes.Equal(got.Data, content) || got.Size != int64(len(content)) || got.Bytes != len(content) {
+				t.Errorf("serves %d bytes of %d: %+v", len(got.Data), got.Size, got.FetchSnapshotResponse)
 			}
 			d.reopen()
 			if st := d.r.Status(); st.LogStart != id.Offset || st.LogEnd != id {
 				t.Errorf("after a restart the log is [%d, %v)", st.LogStart, st.LogEnd)
 			}
 		})
+	}
+}
+
+// served is what a peer's FetchSnapshot is answered with once the core has granted it.
+func (r *Replica) served(id raft.OffsetAndEpoch, position int64, maxBytes int) SnapshotResult {
+	r.answerSnapshot(1, raft.FetchSnapshotResponse{Header: raft.Header{Epoch: 6}, Snapshot: id, Position: position, Bytes: maxBytes})
+	last := r.out.Answers[len(r.out.Answers)-1]
+	r.out = Output{}
+	return last.Result.(SnapshotResult)
+}
+
+// A peer gets the same bytes whether they are read for it or left in place, and hears why it gets none.
+func TestPiecesOfASnapshotAreServed(t *testing.T) {
+	id, content := leaderSnapshot(t)
+	d := newDriver(t, 3)
+	d.offer(d.follow(6), 6, id)
+	for d.piece(6, id, content, len(content)) {
+	}
+	end := int64(len(content))
+	for _, beside := range []bool{false, true} {
+		d.r.cfg.Beside = beside
+		for _, test := range []struct {
+			id       raft.OffsetAndEpoch
+			position int64
+			maxBytes int
+			want     []byte
+			code     raft.ErrorCode
+		}{
+			{id, 0, 1 << 30, content, raft.NoError},
+			{id, 7, 100, content[7:107], raft.NoError},
+			{id, end - 1, 100, content[end-1:], raft.NoError},
+			{id, 0, 0, []byte{}, raft.NoError},
+			{id, end, 100, nil, raft.PositionOutOfRange},
+			{id, -1, 100, nil, raft.PositionOutOfRange},
+			{raft.OffsetAndEpoch{Offset: id.Offset + 1, Epoch: id.Epoch}, 0, 100, nil, raft.SnapshotNotFound},
+			{raft.OffsetAndEpoch{}, 0, 100, nil, raft.SnapshotNotFound},
+		} {
+			got := d.r.served(test.id, test.position, test.maxBytes)
+			if left := got.Section; left != nil {
+				if !beside {
+					t.Fatal("left in place for a driver that reads nothing beside")
+				}
+				data, err := io.ReadAll(left)
+				left.Close()
+				if got.Data = data; err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := SnapshotResult{Data: got.Data, Section: got.Section, FetchSnapshotResponse: raft.FetchSnapshotResponse{Header: raft.Header{Error: test.code, Epoch: 6}}}
+			if test.code == raft.NoError {
+				want.Snapshot, want.Position, want.Size, want.Bytes = id, test.position, end, len(test.want)
+			}
+			if diff := cmp.Diff(want.FetchSnapshotResponse, got.FetchSnapshotResponse); diff != "" || !bytes.Equal(got.Data, test.want) {
+				t.Errorf("%v at %d, %d bytes: got %d bytes, want %d\n%s", test.id, test.position, test.maxBytes, len(got.Data), len(test.want), diff)
+			}
+		}
 	}
 }
 
@@ -374,27 +432,5 @@ func TestOpaqueTopicsLearnSnapshotsOfOthers(t *testing.T) {
 	}
 	if all := d.r.Dir().Checkpoints(); len(all) != 0 {
 		t.Errorf("has made %v", all)
-	}
-}
-
-func TestPiecesThatAreNotThere(t *testing.T) {
-	id, content := leaderSnapshot(t)
-	d := newDriver(t, 3)
-	d.offer(d.follow(6), 6, id)
-	for d.piece(6, id, content, 1000) {
-	}
-	for _, test := range []struct {
-		id       raft.OffsetAndEpoch
-		position int64
-		want     raft.ErrorCode
-	}{
-		{raft.OffsetAndEpoch{Offset: 29, Epoch: 6}, 0, raft.SnapshotNotFound},
-		{id, int64(len(content)), raft.PositionOutOfRange},
-		{id, int64(len(content)) - 1, raft.NoError},
-	} {
-		got, err := (&Piece{dir: d.r.Dir(), granted: raft.FetchSnapshotResponse{Snapshot: test.id, Position: test.position, Bytes: 10}}).Read()
-		if err != nil || got.Error != test.want || (got.Error == raft.NoError) != (len(got.Data) == 1) {
-			t.Errorf("%+v at %d: %+v, %v; want error %d", test.id, test.position, got.FetchSnapshotResponse, err, test.want)
-		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kraft-operator/kraft-operator/quorum/config"
 )
 
 // BenchmarkAppend is serial writers that append values of 1 KiB to three voters on this machine's disk, one client each
@@ -95,5 +97,20 @@ func BenchmarkFetch(b *testing.B) {
 				w.ask(request)
 			}
 		})
+	}
+}
+
+// BenchmarkFetchSnapshot is one piece of 1 MiB of a checkpoint after another, from socket to socket. The client allocates
+// nothing.
+func BenchmarkFetchSnapshot(b *testing.B) {
+	c := newCluster(b, 1, 0, "metadata.log.max.record.bytes.between.snapshots=8000000")
+	leader := c.leader()
+	_, id := snapshotOf(c, leader, 8<<20)
+	w := newWireTo(b, leader, config.Controller)
+	request := snapshotFetchOf(c, id, 7, 1<<20)
+	b.SetBytes(int64(w.ask(request)))
+	b.ReportAllocs()
+	for b.Loop() {
+		w.ask(request)
 	}
 }

@@ -45,7 +45,7 @@ func (s *server) reply(in *transport.Inbound, r *wire.Request, response any) {
 	in.Reply(s.codecs.client.Encode(r, response, wire.Extra{}))
 }
 
-// replyRecords answers a Fetch. A section is closed by the transport.
+// replyRecords answers a Fetch or a FetchSnapshot. A section is closed by the transport.
 func replyRecords(codec *wire.Codec, in *transport.Inbound, r *wire.Request, response any, extra wire.Extra, found storage.Records) {
 	if found.Section != nil {
 		extra.Apart = found.Size()

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
 )
 
@@ -60,6 +64,76 @@ func TestLargeFetches(t *testing.T) {
 	if !bytes.Equal(all[0], all[1]) || len(all[0]) < 4<<20 {
 		t.Errorf("the leader has %d bytes, the follower %d", len(all[0]), len(all[1]))
 	}
+}
+
+// TestSnapshotsAreSentFromTheFile: a FetchSnapshot brings what lies there, also if the checkpoint is removed while a slow
+// reader is being served, and takes none of the heap for it.
+func TestSnapshotsAreSentFromTheFile(t *testing.T) {
+	c := newCluster(t, 1, 0, "metadata.log.max.record.bytes.between.snapshots=8000000")
+	leader := c.leader()
+	file, id := snapshotOf(c, leader, 8<<20)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWireTo(t, leader, config.Controller)
+	var got []byte
+	for len(got) < len(content) {
+		got = append(got, w.snapshot(snapshotFetchOf(c, id, int64(len(got)), 1_000_007))...)
+	}
+	if !bytes.Equal(got, content) {
+		t.Errorf("%d bytes came in pieces of %d, or others", len(got), len(content))
+	}
+	request := snapshotFetchOf(c, id, 0, 1<<20)
+	var before, after runtime.MemStats
+	const times = 50
+	runtime.ReadMemStats(&before)
+	for range times {
+		w.ask(request)
+	}
+	runtime.ReadMemStats(&after)
+	if heap := (after.TotalAlloc - before.TotalAlloc) / times; heap > 100_000 {
+		t.Errorf("a piece of 1 MiB takes %d bytes of the heap", heap)
+	}
+
+	w.send(snapshotFetchOf(c, id, 0, 8<<20)) // more than the sockets hold
+	if _, err := io.ReadFull(w.conn, w.buf[:4]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	rest := make([]byte, binary.BigEndian.Uint32(w.buf))
+	if _, err := io.ReadFull(w.conn, rest); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(rest, content[:min(len(content), 8<<20)]) {
+		t.Errorf("after the removal %d bytes came, others than the file's", len(rest))
+	}
+}
+
+// snapshotOf fills a leader's log with at least that many bytes of different keys, and waits for a checkpoint of them.
+func snapshotOf(c *cluster, leader *testMember, size int) (file string, id raft.OffsetAndEpoch) {
+	c.t.Helper()
+	w := newWire(c.t, leader)
+	for n := range size/30_000 + 1 {
+		b := record.NewBuilder(1_700_000_000_000, record.None)
+		b.Append(1_700_000_000_000, fmt.Appendf(nil, "%06d", n), make([]byte, 30_000))
+		raw, err := b.Build(0, 0)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		w.ask(produceOf(raw))
+	}
+	c.await("a checkpoint", func() bool {
+		s := c.status(leader).Snapshot
+		if s != nil {
+			id = raft.OffsetAndEpoch{Offset: s.Offset, Epoch: raft.Epoch(s.Epoch)}
+			file = filepath.Join(leader.dir, topic+"-0", fmt.Sprintf("%020d-%010d.checkpoint", id.Offset, id.Epoch))
+		}
+		return s != nil && s.Bytes > int64(size)*9/10
+	})
+	return file, id
 }
 
 // TestRecordsCostNoAllocation: from socket to socket, a request for a thousand records allocates what one for a few does.
@@ -135,6 +209,17 @@ func fetchOf(offset int64, maxBytes int, others ...string) []byte {
 	return kmsg.NewRequestFormatter().AppendRequest(nil, fetch, 1)
 }
 
+// snapshotFetchOf asks for a piece of a checkpoint as an observer does that nobody counts.
+func snapshotFetchOf(c *cluster, id raft.OffsetAndEpoch, position int64, maxBytes int) []byte {
+	fetch := kmsg.NewPtrFetchSnapshotRequest()
+	fetch.Version, fetch.ClusterID, fetch.MaxBytes = 1, new(testCluster), int32(maxBytes)
+	p := kmsg.NewFetchSnapshotRequestTopicPartition()
+	p.CurrentLeaderEpoch = c.status(c.leader()).Epoch
+	p.SnapshotID.EndOffset, p.SnapshotID.Epoch, p.Position = id.Offset, int32(id.Epoch), position
+	fetch.Topics = []kmsg.FetchSnapshotRequestTopic{{Topic: topic, Partitions: []kmsg.FetchSnapshotRequestTopicPartition{p}}}
+	return kmsg.NewRequestFormatter().AppendRequest(nil, fetch, 1)
+}
+
 // wireClient sends frames and reads answers into a buffer of its own.
 type wireClient struct {
 	t    testing.TB
@@ -142,9 +227,11 @@ type wireClient struct {
 	buf  []byte
 }
 
-func newWire(t testing.TB, m *testMember) *wireClient {
+func newWire(t testing.TB, m *testMember) *wireClient { return newWireTo(t, m, config.Client) }
+
+func newWireTo(t testing.TB, m *testMember, listener string) *wireClient {
 	t.Helper()
-	conn, err := net.Dial("tcp", m.listeners[config.Client])
+	conn, err := net.Dial("tcp", m.listeners[listener])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +277,21 @@ func (w *wireClient) records(request []byte) []byte {
 		w.t.Fatal(code(p.ErrorCode))
 	}
 	return bytes.Clone(p.RecordBatches)
+}
+
+// snapshot asks and returns the bytes, valid until the call after.
+func (w *wireClient) snapshot(request []byte) []byte {
+	w.t.Helper()
+	w.send(request)
+	response := kmsg.NewPtrFetchSnapshotResponse()
+	response.Version = 1
+	if err := response.ReadFrom(w.receive()[5:]); err != nil {
+		w.t.Fatal(err)
+	}
+	if response.ErrorCode != 0 || response.Topics[0].Partitions[0].ErrorCode != 0 {
+		w.t.Fatalf("%+v", response)
+	}
+	return response.Topics[0].Partitions[0].Bytes
 }
 
 const fetchVersion = 12 // the last that names topics

@@ -34,28 +34,11 @@ func (s *server) runJob(job *replica.Job) {
 	})
 }
 
-// peerFetchSnapshot takes in a replica's FetchSnapshot. The file is read beside the loop.
+// peerFetchSnapshot takes in a replica's FetchSnapshot.
 func (s *server) peerFetchSnapshot(in *transport.Inbound, r *wire.Request, f raft.FetchSnapshotRequest) {
-	answer := func(result replica.SnapshotResult) {
-		extra := wire.Extra{}
-		if len(result.Data) > 0 {
-			extra.Records = [][]byte{result.Data}
-		}
-		in.Reply(s.codecs.controller.Encode(r, result.FetchSnapshotResponse, extra))
-	}
 	s.ask(waitOn(in, func(result any) {
-		granted := result.(replica.SnapshotResult)
-		if granted.Piece == nil {
-			answer(granted)
-			return
-		}
-		s.beside(in, func() error {
-			read, err := granted.Piece.Read()
-			if err == nil {
-				answer(read)
-			}
-			return err
-		})
+		found := result.(replica.SnapshotResult)
+		replyRecords(s.codecs.controller, in, r, found.FetchSnapshotResponse, wire.Extra{}, storage.Records{Bytes: found.Data, Section: found.Section})
 	}), func(id raft.RequestID) replica.Event {
 		return replica.Core{Event: raft.Inbound{ID: id, Conn: raft.ConnID(in.Conn.ID), Request: f}}
 	})
