@@ -192,8 +192,11 @@ func (e *Env) changeVoters(ctx context.Context, f *voterFlags, is string, change
 		return printJSON(e.Stdout, did)
 	}
 	when := "now"
-	if !did.Changed {
+	switch {
+	case !did.Changed:
 		when = "already"
+	case did.AnswerLost:
+		when = "now, by an attempt whose answer was lost"
 	}
 	voters := make([]string, len(did.Voters))
 	for i, v := range did.Voters {

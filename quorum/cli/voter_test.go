@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"context"
+	"encoding/binary"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +16,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/client"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
 // TestVoterOfFile: --config tells all of a member that Kafka's add-controller reads from it.
@@ -89,6 +95,58 @@ func TestReadmeChangesTheVoters(t *testing.T) {
 	if code := Run(t.Context(), env); code != 1 || !strings.Contains(stderr.String(), "waiting: node 9 does not fetch") {
 		t.Errorf("add of nobody: code %d, %s", code, stderr)
 	}
+}
+
+// TestVoterChangeWhoseAnswerIsLost: the command goes on, finds it done, and says so. Repeated, it is clear as well.
+func TestVoterChangeWhoseAnswerIsLost(t *testing.T) {
+	q := startDev(t)
+	q.settled()
+	run := func(key int16, args ...string) (code int, lost bool, stdout, stderr string) {
+		env, out, errs := world(t, append(append([]string{"voter"}, args...), "--bootstrap-controller", q.controllers)...)
+		var once atomic.Bool
+		env.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &deafConn{Conn: conn, key: key, once: &once}, err
+		}
+		code = Run(t.Context(), env)
+		return code, once.Load(), out.String(), errs.String()
+	}
+	const says = ", by an attempt whose answer was lost; voters: "
+	code, lost, stdout, stderr := run(wire.AddRaftVoter, "add", "--node-id", "1000")
+	if code != 0 || !lost || !strings.Contains(stdout, " is a voter now"+says+"0, 1, 2, 1000\n") {
+		t.Errorf("add: code %d, lost %v, %s%s", code, lost, stdout, stderr)
+	}
+	code, lost, stdout, stderr = run(wire.RemoveRaftVoter, "remove", "--node-id", "1000")
+	if code != 0 || !lost || !strings.Contains(stdout, " is no voter now"+says+"0, 1, 2\n") {
+		t.Errorf("remove: code %d, lost %v, %s%s", code, lost, stdout, stderr)
+	}
+	q.settled()
+	code, lost, _, stderr = run(wire.RemoveRaftVoter, "remove", "--node-id", "1000")
+	if code != 1 || lost || stderr != "quorum: remove voter 1000: no such voter: node 1000 is an observer: want one of 0, 1, 2\n" {
+		t.Errorf("removed once more: code %d, lost %v, %s", code, lost, stderr)
+	}
+}
+
+// deafConn hangs up instead of hearing that the first request with that key was granted.
+type deafConn struct {
+	net.Conn
+	key   int16
+	once  *atomic.Bool
+	asked bool // what was written last has that key
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	c.asked = int16(binary.BigEndian.Uint16(p[4:])) == c.key
+	return c.Conn.Write(p)
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	const before = 4 + 4 + 1 + 4 // the error code: length, correlation, tags, throttle time
+	if granted := c.asked && n >= before+2 && binary.BigEndian.Uint16(p[before:]) == 0; granted && c.once.CompareAndSwap(false, true) {
+		return 0, io.EOF
+	}
+	return n, err
 }
 
 func TestStatusTellsOfALostDisk(t *testing.T) {

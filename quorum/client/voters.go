@@ -28,8 +28,9 @@ type Voter struct {
 type Changed struct {
 	NodeID      int32     `json:"nodeId"`
 	DirectoryID string    `json:"directoryId"`
-	Changed     bool      `json:"changed"` // false: it was so before
-	Voters      []Replica `json:"voters"`  // afterwards; empty if nobody could be asked any more
+	Changed     bool      `json:"changed"`              // false: it was so before
+	AnswerLost  bool      `json:"answerLost,omitempty"` // it was found changed, after an attempt that had no answer
+	Voters      []Replica `json:"voters"`               // afterwards; empty if nobody could be asked any more
 }
 
 // ErrUnsettled says that the context ended before it was known whether a change of the voters is made. The next look at
@@ -229,7 +230,8 @@ func (w *change) confirmed(ctx context.Context) *Changed {
 }
 
 func (w *change) made(v *view) *Changed {
-	return &Changed{NodeID: w.voter.NodeID, DirectoryID: w.voter.DirectoryID.String(), Changed: w.askedIn > 0, Voters: v.Voters}
+	asked := w.askedIn > 0
+	return &Changed{NodeID: w.voter.NodeID, DirectoryID: w.voter.DirectoryID.String(), Changed: asked, AnswerLost: asked && !w.answered, Voters: v.Voters}
 }
 
 // failed is the error when the context has ended.
@@ -291,7 +293,11 @@ func removal(w *change, v *view) (kmsg.Request, error) {
 	case (!votes || other) && w.askedIn > 0:
 		return nil, nil
 	case !votes:
-		return nil, fmt.Errorf("no such voter: want one of %s", names(v.Voters))
+		is := ""
+		if _, observes := replica(v.Observers, want.NodeID); observes {
+			is = fmt.Sprintf("node %d is an observer: ", want.NodeID)
+		}
+		return nil, fmt.Errorf("no such voter: %swant one of %s", is, names(v.Voters))
 	case other:
 		return nil, fmt.Errorf("no such voter: node %d has directory %s, not %s", want.NodeID, entry.DirectoryID, want.DirectoryID)
 	case len(v.Voters) == 1:

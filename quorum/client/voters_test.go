@@ -138,7 +138,7 @@ func TestAddVoterNeedsItsNodeIDOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !did.Changed || did.DirectoryID != dirA.String() || voterIDs(did) != "0, 1, 2, 3" {
+	if !did.Changed || did.AnswerLost || did.DirectoryID != dirA.String() || voterIDs(did) != "0, 1, 2, 3" {
 		t.Errorf("got %+v", did)
 	}
 	want := raft.AddRaftVoterRequest{
@@ -160,15 +160,31 @@ func TestAddVoterNeedsItsNodeIDOnly(t *testing.T) {
 // TestChangeVotersWhoseAnswerIsLost: what was asked is looked for before anything is asked again, and a set that is shown
 // counts only once it is committed.
 func TestChangeVotersWhoseAnswerIsLost(t *testing.T) {
-	for name, hangUp := range map[string]bool{"no answer": true, "timed out": false} {
-		t.Run(name, func(t *testing.T) {
+	add := func(c *Client, l *fakeLeader, tell func(string)) (*Changed, error) {
+		return c.AddVoter(t.Context(), []string{l.address}, Voter{NodeID: 3}, tell)
+	}
+	remove := func(c *Client, l *fakeLeader, tell func(string)) (*Changed, error) {
+		return c.RemoveVoter(t.Context(), []string{l.address}, Voter{NodeID: 2}, false, tell)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*Client, *fakeLeader, func(string)) (*Changed, error)
+		hangUp bool
+		voters string
+	}{
+		{"add, no answer", add, true, "0, 1, 2, 3"},
+		{"add, timed out", add, false, "0, 1, 2, 3"},
+		{"remove, no answer", remove, true, "0, 1"},
+		{"remove, timed out", remove, false, "0, 1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			l := startLeader(t, 3, func(l *fakeLeader) {
 				l.on = func(l *fakeLeader, r raft.Request) (raft.ErrorCode, string, bool) {
 					l.obey(r)
 					for i := range l.state.Voters {
 						l.state.Voters[i].LogEnd = 101
 					}
-					return raft.RequestTimedOut, "", hangUp
+					return raft.RequestTimedOut, "", test.hangUp
 				}
 			})
 			waits := make(chan string, 10)
@@ -176,7 +192,7 @@ func TestChangeVotersWhoseAnswerIsLost(t *testing.T) {
 			var did *Changed
 			go func() {
 				var err error
-				did, err = new(Client).AddVoter(t.Context(), []string{l.address}, Voter{NodeID: 3}, func(s string) { waits <- s })
+				did, err = test.change(new(Client), l, func(s string) { waits <- s })
 				done <- err
 			}()
 			for s := range waits {
@@ -187,7 +203,7 @@ func TestChangeVotersWhoseAnswerIsLost(t *testing.T) {
 			l.mu.Lock()
 			l.state.HighWatermark = 101
 			l.mu.Unlock()
-			if err := <-done; err != nil || !did.Changed || voterIDs(did) != "0, 1, 2, 3" || len(l.requests()) != 1 {
+			if err := <-done; err != nil || !did.Changed || did.AnswerLost != test.hangUp || voterIDs(did) != test.voters || len(l.requests()) != 1 {
 				t.Errorf("got %+v, %v after %d requests", did, err, len(l.requests()))
 			}
 		})
@@ -330,6 +346,7 @@ func TestChangeVotersRefused(t *testing.T) {
 		},
 		{"static voters", 3, func(l *fakeLeader) { l.on = refuse(raft.UnsupportedVersion, "why") }, add(Voter{NodeID: 3}), "add voter 3: node 0 answers UNSUPPORTED_VERSION: why"},
 		{"MB-10 no such voter", 3, nil, remove(Voter{NodeID: 9}), "remove voter 9: no such voter: want one of 0, 1, 2"},
+		{"MB-10 removed before", 3, nil, remove(Voter{NodeID: 3}), "remove voter 3: no such voter: node 3 is an observer: want one of 0, 1, 2"},
 		{"MB-10 another directory", 3, nil, remove(Voter{NodeID: 2, DirectoryID: dirB}), "remove voter 2: no such voter: node 2 has directory " + dirA.String() + ", not " + dirB.String()},
 		{"MB-10 the last voter", 1, nil, remove(Voter{NodeID: 0}), "remove voter 0: it is the only voter: add another first"},
 		{
