@@ -157,7 +157,7 @@ func (n *Node) fetchMissed(wait bool) {
 // lost its majority.
 func (n *Node) leaderHeard() {
 	f := &n.fetch
-	f.misses = 0
+	f.misses, n.conn(n.state.Leader).notBefore = 0, n.now
 	if f.correlation != 0 && f.to != n.state.Leader {
 		c := n.conn(f.to)
 		c.correlation, c.request = 0, nil

@@ -488,12 +488,19 @@ func (o *oracle) fetches(m *member, send raft.Send, r raft.FetchRequest) {
 // waits notes that a member waits for the answer to a Fetch or FetchSnapshot.
 func (o *oracle) waits(m *member, send raft.Send) {
 	s, f := &m.seen, m.seen.fetch
-	now, to := m.clock.read(o.w.now), send.To.ID
-	givenUp := f.to != s.leader && to == s.leader
-	if f.correlation != 0 && now < f.until && s.role == raft.Follower && !givenUp {
+	now := m.clock.read(o.w.now)
+	if f.correlation != 0 && now < f.until && s.role == raft.Follower {
 		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, send.Correlation, f.correlation)
 	}
-	s.fetch = fetchSeen{correlation: send.Correlation, to: to, until: now.Add(o.w.plan.requestTimeout)}
+	s.fetch = fetchSeen{correlation: send.Correlation, to: send.To.ID, until: now.Add(o.w.plan.requestTimeout)}
+}
+
+// heard is a request that a member takes in. Its leader's announcement ends its wait for another server.
+func (o *oracle) heard(m *member, r raft.Request) {
+	s := &m.seen
+	if b, ok := r.(raft.BeginQuorumEpochRequest); ok && b.Epoch == s.epoch && b.Leader == s.leader && s.fetch.to != s.leader {
+		s.fetch = fetchSeen{}
+	}
 }
 
 // looksForForgotten finds requests of other members that wait for their answers longer than they may.

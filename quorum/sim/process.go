@@ -188,6 +188,7 @@ func (m *member) serve(x *exchange) {
 		if b := m.w.plant; b != nil && b.receive != nil {
 			p = b.receive(m, p)
 		}
+		m.w.oracle.heard(m, p)
 		m.step(replica.Core{Event: raft.Inbound{ID: id, Conn: x.conn.id, Request: p}}, "<- %d: %s", m.w.hostName(x.conn.dialer), about{p})
 	case clientCall:
 		e := p.event(id)
