@@ -16,6 +16,7 @@ const (
 	OpOpen      Op = "open"
 	OpCreate    Op = "create"
 	OpRename    Op = "rename"
+	OpExchange  Op = "exchange"
 	OpRemove    Op = "remove"
 	OpList      Op = "list"
 	OpStat      Op = "stat"
@@ -32,13 +33,13 @@ const (
 
 // Writes reports whether the call changes the disk, or what of it survives a crash.
 func (o Op) Writes() bool {
-	return slices.Contains([]Op{OpCreate, OpRename, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpSync, OpProtect}, o)
+	return slices.Contains([]Op{OpCreate, OpRename, OpExchange, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpSync, OpProtect}, o)
 }
 
 // Call is one call about to be made.
 type Call struct {
 	Op     Op
-	Path   string // of a rename: the new name
+	Path   string // of a rename: the new name; of an exchange: the second
 	Offset int64  // of a read or write; of a truncation: the new size
 	Size   int    // of a read or write
 }
@@ -107,6 +108,13 @@ func (f *faulty) Rename(from, to string) error {
 		return err
 	}
 	return f.fsys.Rename(from, to)
+}
+
+func (f *faulty) Exchange(a, b string) error {
+	if err := f.ask(Call{Op: OpExchange, Path: b}); err != nil {
+		return err
+	}
+	return f.fsys.Exchange(a, b)
 }
 
 func (f *faulty) Remove(name string) error {

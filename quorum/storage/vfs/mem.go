@@ -289,6 +289,22 @@ func (m *Mem) Rename(from, to string) error {
 	return nil
 }
 
+// Exchange implements FS.
+func (m *Mem) Exchange(a, b string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	aDir, aBase, err1 := m.parent(a)
+	bDir, bBase, err2 := m.parent(b)
+	switch {
+	case err1 != nil || err2 != nil || aDir.entries[aBase] == nil || bDir.entries[bBase] == nil:
+		return pathError("exchange", a, fs.ErrNotExist)
+	case aDir != bDir:
+		return pathError("exchange", a, errors.ErrUnsupported)
+	}
+	aDir.apply(change{aBase: bDir.entries[bBase], bBase: aDir.entries[aBase]})
+	return nil
+}
+
 // Remove implements FS.
 func (m *Mem) Remove(name string) error {
 	m.mu.Lock()

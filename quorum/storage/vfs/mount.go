@@ -65,18 +65,35 @@ func (m *mount) Create(name string) (File, error) {
 }
 
 func (m *mount) Rename(from, to string) error {
-	f, fromPoint, err := m.resolve("rename", from)
+	f, t, err := m.resolveBoth("rename", from, to)
 	if err != nil {
 		return err
-	}
-	t, toPoint, err := m.resolve("rename", to)
-	if err != nil {
-		return err
-	}
-	if fromPoint != toPoint {
-		return pathError("rename", from, syscall.EXDEV)
 	}
 	return m.fsys.Rename(f, t)
+}
+
+func (m *mount) Exchange(a, b string) error {
+	f, t, err := m.resolveBoth("exchange", a, b)
+	if err != nil {
+		return err
+	}
+	return m.fsys.Exchange(f, t)
+}
+
+// resolveBoth maps two paths, which must be in the same mount.
+func (m *mount) resolveBoth(op, from, to string) (f, t string, err error) {
+	f, fromPoint, err := m.resolve(op, from)
+	if err != nil {
+		return "", "", err
+	}
+	t, toPoint, err := m.resolve(op, to)
+	if err != nil {
+		return "", "", err
+	}
+	if fromPoint != toPoint {
+		return "", "", pathError(op, from, syscall.EXDEV)
+	}
+	return f, t, nil
 }
 
 func (m *mount) Remove(name string) error {

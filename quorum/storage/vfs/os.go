@@ -40,6 +40,7 @@ func (o osFS) Create(name string) (File, error) {
 }
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+func (osFS) Exchange(a, b string) error   { return exchange(a, b) }
 func (osFS) Remove(name string) error     { return os.Remove(name) }
 
 func (osFS) List(dir string) ([]string, error) {

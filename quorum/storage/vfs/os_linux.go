@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // F_OFD_GETLK and F_OFD_SETLK of fcntl(2), which package syscall does not name.
@@ -29,6 +31,17 @@ func isLocked(f *os.File) (bool, error) {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
 	err := syscall.FcntlFlock(f.Fd(), fOFDGetLock, &lock)
 	return lock.Type != syscall.F_UNLCK, err
+}
+
+func exchange(a, b string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EINVAL): // what a file system says that does not know the flag
+		err = errors.ErrUnsupported
+	}
+	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
 }
 
 func freeSpace(dir string) (int64, error) {

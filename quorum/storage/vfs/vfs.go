@@ -44,6 +44,9 @@ type FS interface {
 	Create(name string) (File, error)
 	// Rename moves a file over whatever has the new name. Durable after SyncDir of the directory.
 	Rename(from, to string) error
+	// Exchange swaps the names of two files of a directory, both or neither: what had the one has the other. Durable after
+	// SyncDir. errors.ErrUnsupported where the file system cannot do that.
+	Exchange(a, b string) error
 	// Remove deletes a file or an empty directory.
 	Remove(name string) error
 	// List returns the names in a directory, sorted.

@@ -89,6 +89,17 @@ func TestFileSystemsBehaveAlike(t *testing.T) {
 			check(vfs.WriteFileAtomic(fsys, path.Join(dir, "a/g"), []byte("two")))
 			check(fsys.Rename(path.Join(dir, "a/g"), path.Join(dir, "a/h")))
 			check(fsys.SyncDir(path.Join(dir, "a")))
+			check(vfs.WriteFile(fsys, path.Join(dir, "a/x"), []byte("ex")))
+			check(fsys.Exchange(path.Join(dir, "a/x"), path.Join(dir, "a/h")))
+			for name, want := range map[string]string{"a/x": "two", "a/h": "ex"} {
+				if b, err := vfs.ReadFile(fsys, path.Join(dir, name)); string(b) != want || err != nil {
+					t.Errorf("exchanged %s: %q, %v, want %q", name, b, err, want)
+				}
+			}
+			if err := fsys.Exchange(path.Join(dir, "a/x"), path.Join(dir, "a/none")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("exchange with nothing: %v", err)
+			}
+			check(fsys.Rename(path.Join(dir, "a/x"), path.Join(dir, "a/h")))
 			if names, err := fsys.List(path.Join(dir, "a")); err != nil || !slices.Equal(names, []string{"b", "f", "h"}) {
 				t.Errorf("list: %v, %v", names, err)
 			}
