@@ -94,8 +94,9 @@ __cluster_metadata-0/leader-epoch-checkpoint: 8 bytes
   epoch 3 begins at offset 0
 __cluster_metadata-0/partition.metadata: 43 bytes
   topic id AAAAAAAAAAAAAAAAAAAAAQ
-__cluster_metadata-0/quorum-state: 123 bytes
+__cluster_metadata-0/quorum-state: 512 bytes
   version 1: epoch 3, leader 1, voted for 1@AQIDAAAAAAAAAAAAAAAAAA
+__cluster_metadata-0/quorum-state.tmp: 512 bytes, room for the next quorum-state: what is in it means nothing
 lost+found: a directory of something else: not read
 meta.properties: 86 bytes
   cluster c, node 1, directory AQIDAAAAAAAAAAAAAAAAAA

@@ -102,9 +102,17 @@ func (r *Replica) checkSpace(bytes int) {
 		return
 	}
 	r.nextSpace, r.unchecked = r.now.Add(spaceEvery), 0
-	if told := r.reserve; told != r.lookAtSpace() {
-		r.feed(r.reserve)
+	told := r.reserve
+	if told == r.lookAtSpace() {
+		return
 	}
+	if told.Full {
+		if err := r.dir.ProvideSpare(); err != nil {
+			r.fail(fatalOf("make room for the next vote", err))
+			return
+		}
+	}
+	r.feed(r.reserve)
 }
 
 // lookAtSpace notes how much room there is. If that cannot be told, the write itself will tell.

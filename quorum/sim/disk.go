@@ -208,6 +208,17 @@ func (d *disk) Rename(from, to string) error {
 	return nil
 }
 
+func (d *disk) Exchange(a, b string) error {
+	d.change()
+	if err := d.FS.Exchange(a, b); err != nil {
+		return err
+	}
+	if isState(b) {
+		d.readState(b)
+	}
+	return nil
+}
+
 func (d *disk) Remove(name string) error {
 	d.change()
 	if err := d.FS.Remove(name); err != nil {

@@ -29,7 +29,6 @@ const (
 	belowReserve                   // a member has less room than it wants to keep
 	appendWithoutRoom              // an append is refused for that
 	endedFull                      // a process ended because a write found no room
-	noRoomToStart                  // … or could not start
 	flushedTooLate                 // the replica heard of an fsync after it had cut the log
 	changeGranted                  // a voter was added or removed
 	changeRefused                  //
@@ -55,7 +54,7 @@ func (k mark) String() string {
 		"leader restarted", "torn tail cut", "handoff succeeded", "handoff aborted", "handoff refused",
 		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
 		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
-		"no room to start", "flush told after a truncation",
+		"flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
 		"voted in again", "no room to open an epoch", "voted without room to lead",

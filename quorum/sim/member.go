@@ -186,7 +186,6 @@ func (m *member) start() {
 		m.up = false
 		m.disk.release()
 		m.w.trace.note(m.w, "node %d does not start: %v", m.id, err)
-		m.w.saw(noRoomToStart)
 		m.w.in(500*time.Millisecond, m.start)
 		return
 	}

@@ -180,6 +180,9 @@ func (d *Dir) load() error {
 	if err := d.dropCheckpoints(bad); err != nil {
 		return err
 	}
+	if err := d.provideSpare(); err != nil {
+		return err
+	}
 	d.logState = r.state()
 	if infos := d.Checkpoints(); len(infos) > 0 {
 		d.logState.Earliest, d.logState.Snapshot = &infos[0].ID, &infos[len(infos)-1].ID
@@ -247,10 +250,10 @@ func (d *Dir) sweep(logDir string) ([]string, error) {
 	return kept, nil
 }
 
-// leftover knows our temporary files, and Kafka's partial snapshots and files renamed for deletion.
+// leftover knows our temporary files (of quorum-state there is none: see spare.go), and Kafka's partial snapshots and files renamed for deletion.
 func leftover(name string) bool {
 	switch strings.TrimSuffix(name, ".tmp") {
-	case metaFile, stateFile, epochFile, committedFile, partitionFile:
+	case metaFile, epochFile, committedFile, partitionFile:
 		return strings.HasSuffix(name, ".tmp")
 	}
 	for _, kind := range []string{".checkpoint.tmp", ".checkpoint.part", ".checkpoint.deleted", ".log.deleted", ".index.deleted", ".timeindex.deleted"} {
@@ -326,7 +329,7 @@ func (d *Dir) Recovery() Recovery { return d.recovery }
 
 // WriteElectionState replaces quorum-state and returns once that is durable. Its format follows kraft.version: 0 writes
 // version 0, which has no directory ids and names the voters. On an error the state may or may not be on disk: the caller
-// must not act on it. A full disk leaves the old state in place.
+// must not act on it. A full disk has room for it (see spare.go), or leaves the old state in place: ErrDiskFull.
 func (d *Dir) WriteElectionState(s raft.ElectionState, kraftVersion int16, voters raft.VoterSet) error {
 	if d.Log != nil {
 		if err := d.Log.failure(); err != nil {
@@ -335,7 +338,7 @@ func (d *Dir) WriteElectionState(s raft.ElectionState, kraftVersion int16, voter
 	}
 	raw := encodeQuorumState(s, kraftVersion, voters)
 	if !bytes.Equal(raw, d.stateRaw) {
-		if err := vfs.WriteFileAtomic(d.fs, d.file(stateFile), raw); err != nil {
+		if err := d.writeState(raw); err != nil {
 			err = fmt.Errorf("write %s: %w", d.file(stateFile), err)
 			if d.Log != nil {
 				return d.Log.fail(err)

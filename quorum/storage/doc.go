@@ -4,6 +4,7 @@
 //	<dir>/meta.properties                         cluster id, node id, directory id; its presence means "formatted"
 //	<dir>/.lock                                   held while a process has the directory open
 //	<dir>/<topic>-0/quorum-state                  ElectionState: epoch, leader, vote
+//	<dir>/<topic>-0/quorum-state.tmp              room for the next one, also on a full disk (spare.go)
 //	<dir>/<topic>-0/<20 digits>.log               segments: record batches back to back, named by their first offset
 //	<dir>/<topic>-0/leader-epoch-checkpoint       first offset of each epoch; rebuilt from the log at start
 //	<dir>/<topic>-0/partition.metadata            topic id
@@ -44,7 +45,7 @@
 //   - The log never starts above the oldest one, and has no holes: segments go one by one, oldest first, each removal
 //     durable before the next.
 //
-// Partial files (.part, .tmp) are removed before anything else is done, since the disk may be full of them. A damaged newest
+// Partial files (.part, all other .tmp) are removed before anything else is done, since the disk may be full of them. A damaged newest
 // checkpoint is given up for an older one if the log reaches down to it; if not, that is SNAPSHOT_MISSING.
 //
 // Clients see one topic (ReadFrom, Walk): the newest checkpoint's data, then the log from its offset on. A reader needs no
@@ -65,6 +66,6 @@
 //
 // # Reading order
 //
-// dir.go (open, state, close), recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, clean.go,
+// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, clean.go,
 // topic.go (log and checkpoint as one).
 package storage

@@ -32,6 +32,7 @@ const (
 	KindSegment    Kind = "segment"
 	KindCheckpoint Kind = "checkpoint"
 	KindProducers  Kind = "producer snapshot" // Kafka's <20 digits>.snapshot
+	KindSpare      Kind = "room for the next quorum-state"
 	KindLock       Kind = "lock"
 	KindLeftover   Kind = "leftover" // of an interrupted write, or waiting to be deleted; the next start removes it
 	KindKafka      Kind = "of Kafka" // an index, or a list of offsets: derived, never read here
@@ -43,6 +44,8 @@ func KindOf(name string) Kind {
 	switch name {
 	case metaFile, stateFile, epochFile, partitionFile, committedFile:
 		return Kind(name)
+	case spareFile:
+		return KindSpare
 	case lockFile:
 		return KindLock
 	case "bootstrap.checkpoint": // Kafka before 4.4 kept the first records of its metadata here
@@ -98,7 +101,7 @@ type State struct {
 // Readable reports whether Inspect knows what is in a file of this name. Of others it says nothing.
 func Readable(name string) bool {
 	switch content(path.Base(name)) {
-	case KindLock, KindLeftover, KindKafka, KindUnknown:
+	case KindSpare, KindLock, KindLeftover, KindKafka, KindUnknown:
 		return false
 	default:
 		return true
@@ -218,7 +221,11 @@ func parseState(b []byte) (any, error) {
 	if !bytes.Contains(b, []byte(stateSum)) {
 		return s, exact(b, plainQuorumState(election, s.Version, voters))
 	}
-	return s, exact(b, encodeQuorumState(election, s.Version, voters))
+	want := encodeQuorumState(election, s.Version, voters)
+	if !bytes.HasSuffix(b, []byte(" ")) { // as it was written before it had a spare
+		want = bytes.TrimRight(want, " ")
+	}
+	return s, exact(b, want)
 }
 
 // unexpectedByteError is the first difference between a small file and what would be written for its meaning: a reader may not

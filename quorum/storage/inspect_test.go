@@ -123,13 +123,14 @@ func TestKindOf(t *testing.T) {
 		"00000000000000000000.log", "0.log", "00000000000000000709-0000000005.checkpoint", "bootstrap.checkpoint",
 		"00000000000000000742.snapshot", "00000000000000000742.index", "00000000000000000742.timeindex", "00000000000000000742.index.deleted",
 		"00000000000000000742.snapshot.deleted", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown",
-		"quorum-state.tmp", "00000000000000000000.log.deleted", "00000000000000000709-0000000005-123.checkpoint.part", "notes.txt",
+		"quorum-state.tmp", "committed.tmp", "00000000000000000000.log.deleted", "00000000000000000709-0000000005-123.checkpoint.part", "notes.txt",
 	} {
 		got[storage.KindOf(name)] = append(got[storage.KindOf(name)], name)
 	}
 	want := map[storage.Kind][]string{
 		storage.KindMeta: {"meta.properties"}, storage.KindState: {"quorum-state"}, storage.KindEpochs: {"leader-epoch-checkpoint"},
 		storage.KindPartition: {"partition.metadata"}, storage.KindCommitted: {"committed"}, storage.KindLock: {".lock"},
+		storage.KindSpare:      {"quorum-state.tmp"},
 		storage.KindSegment:    {"00000000000000000000.log"},
 		storage.KindCheckpoint: {"00000000000000000709-0000000005.checkpoint", "bootstrap.checkpoint"},
 		storage.KindProducers:  {"00000000000000000742.snapshot"},
@@ -138,7 +139,7 @@ func TestKindOf(t *testing.T) {
 			"recovery-point-offset-checkpoint", ".kafka_cleanshutdown",
 		},
 		storage.KindLeftover: {
-			"00000000000000000742.index.deleted", "quorum-state.tmp", "00000000000000000000.log.deleted",
+			"00000000000000000742.index.deleted", "committed.tmp", "00000000000000000000.log.deleted",
 			"00000000000000000709-0000000005-123.checkpoint.part",
 		},
 		storage.KindUnknown: {"0.log", "notes.txt"},

@@ -325,7 +325,10 @@ func (r *recoverer) writeEpochs() error {
 	}
 	r.recovery.EpochsRebuilt = true
 	r.log.epochsStale = true
-	return r.log.writeEpochs()
+	if err := r.log.writeEpochs(); err != nil && !errors.Is(ioFault(err), ErrDiskFull) { // it follows with WriteCommitted
+		return err
+	}
+	return nil
 }
 
 // state is the result in the core's words, without the checkpoints.

@@ -17,6 +17,7 @@ const (
 	metaFile      = "meta.properties"
 	lockFile      = ".lock"
 	stateFile     = "quorum-state"
+	spareFile     = stateFile + ".tmp" // where Kafka, too, writes the next one
 	epochFile     = "leader-epoch-checkpoint"
 	partitionFile = "partition.metadata"
 	committedFile = "committed"
@@ -63,8 +64,12 @@ const (
 // encodeQuorumState writes version 1 if kraft.version is 1 or higher, else version 0, which knows no directory ids.
 func encodeQuorumState(s raft.ElectionState, kraftVersion int16, voters raft.VoterSet) []byte {
 	b := plainQuorumState(s, kraftVersion, voters)
-	return fmt.Append(b[:len(b)-1:len(b)-1], stateSum, checksum(b), `"}`)
+	b = fmt.Append(b[:len(b)-1:len(b)-1], stateSum, checksum(b), `"}`)
+	return append(b, bytes.Repeat([]byte{' '}, -len(b)&(stateGrain-1))...)
 }
+
+// stateGrain is what the length of quorum-state is a multiple of, by blanks at its end: each takes the room of the last.
+const stateGrain = 512
 
 // plainQuorumState is the file as Kafka writes it, without a checksum.
 func plainQuorumState(s raft.ElectionState, kraftVersion int16, voters raft.VoterSet) []byte {
@@ -96,6 +101,7 @@ func decodeQuorumState(b []byte) (raft.ElectionState, error) {
 		return raft.ElectionState{}, errors.New("no data_version")
 	}
 	var s raft.ElectionState
+	b = bytes.TrimRight(b, " ")
 	if i := bytes.LastIndex(b, []byte(stateSum)); i >= 0 {
 		if want := checksum(append(b[:i:i], '}')); string(b[i:]) != stateSum+want+`"}` {
 			return s, fmt.Errorf("it ends in %q, want crc32c %s", b[i:], want)

@@ -126,10 +126,10 @@ func TestAFlippedByteIsFound(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 1))
 			tried := 0
 			for name, data := range files(t, fsys) {
-				if storage.KindOf(path.Base(name)) == storage.KindLeftover {
+				kind := storage.KindOf(path.Base(name))
+				if kind == storage.KindLeftover || kind == storage.KindSpare {
 					continue
 				}
-				kind := storage.KindOf(path.Base(name))
 				excused := strings.HasPrefix(dir, "ours") == false && (kind == storage.KindMeta || kind == storage.KindState)
 				missed := 0
 				for _, f := range chosen(rng, kind, data) {
@@ -283,7 +283,9 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"no identity", "ours", remove(dataDir + "/meta.properties"), "damage: meta.properties: is missing beside a log"},
 		{"no log directory", "formatted-static", rename(logDir, dataDir+"/elsewhere"), "damage: __cluster_metadata-0: is missing"},
 		{"ST-06", "ours", remove(logDir + "/quorum-state"), "damage: __cluster_metadata-0/quorum-state: is missing beside a log"},
-		{"ST-05", "ours", edit(logDir+"/quorum-state", cut), "damage: __cluster_metadata-0/quorum-state, position 0: not JSON"},
+		{"ST-05", "ours", edit(logDir+"/quorum-state", func(s string) string { return s[:100] }), "damage: __cluster_metadata-0/quorum-state, position 0: not JSON"},
+		{"ST-05, the last blanks are gone", "ours", edit(logDir+"/quorum-state", cut), "damage: __cluster_metadata-0/quorum-state, position 502: the end"},
+		{"quorum-state without blanks", "ours", edit(logDir+"/quorum-state", func(s string) string { return strings.TrimRight(s, " ") }), ""},
 		{"an older quorum-state", "ours", func(t *testing.T, fsys *vfs.Mem) {
 			overwrite(t, fsys, logDir+"/quorum-state", string(storage.EncodeQuorumState(raft.ElectionState{Epoch: 3, Leader: 1, Voted: raft.NoReplica}, 1, nil)))
 		}, "damage: __cluster_metadata-0/quorum-state: epoch 3, but in 00000000000000000016.log at position 532 epoch 4 begins"},
@@ -309,7 +311,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"another topic id", "ours", func(t *testing.T, fsys *vfs.Mem) {
 			overwrite(t, fsys, logDir+"/partition.metadata", string(storage.EncodePartition(dir1)))
 		}, "damage: __cluster_metadata-0/partition.metadata: topic id ABEiM0RVZneImaq7zN3u_w, want AAAAAAAAAAAAAAAAAAAAAQ"},
-		{"leftovers", "ours", func(t *testing.T, fsys *vfs.Mem) { overwrite(t, fsys, logDir+"/quorum-state.tmp", "x") }, "note: __cluster_metadata-0/quorum-state.tmp: left by an interrupted write"},
+		{"leftovers", "ours", func(t *testing.T, fsys *vfs.Mem) { overwrite(t, fsys, logDir+"/committed.tmp", "x") }, "note: __cluster_metadata-0/committed.tmp: left by an interrupted write"},
 		{"lost+found", "ours", func(t *testing.T, fsys *vfs.Mem) { _ = fsys.MkdirAll(dataDir + "/lost+found") }, ""},
 		{"ST-07, no checkpoint", "observer-after-snapshot", remove(logDir+"/00000000000000000709-0000000005.checkpoint", logDir+"/00000000000000000734-0000000005.checkpoint"), "damage: __cluster_metadata-0/00000000000000000709.log: the log starts at offset 709, and no whole checkpoint"},
 		{"ST-07, too old", "observer-after-snapshot", func(t *testing.T, fsys *vfs.Mem) {
