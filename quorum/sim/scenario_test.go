@@ -288,3 +288,51 @@ func TestPR34FollowerRestartsKeepTheLeader(t *testing.T) {
 	w.history.check(w)
 	w.holds(t)
 }
+
+// ST-02 (ArcadeDB 5345): all disks are full to the last byte, and everybody is restarted. Nobody ends, nobody campaigns, and
+// whoever has room again is voted for by those that have none; with a majority that has room, appends are committed.
+func TestST02DiskFullEverywhere(t *testing.T) {
+	p := quiet(102, 3)
+	p.operations = 1 << 30
+	w := settled(t, p)
+	ended := w.counts.marks[endedFull]
+	for _, m := range w.members {
+		m.disk.fill(0)
+	}
+	w.until(w.now + 5*time.Second)
+	for _, m := range w.members {
+		m.die(true)
+	}
+	for _, m := range w.members {
+		m.start()
+	}
+	epoch := w.members[0].seen.epoch
+	lives := func() (n int) {
+		for _, m := range w.members {
+			n += m.life
+		}
+		return n
+	}
+	born := lives()
+	w.until(w.now + time.Minute)
+	w.holds(t)
+	for _, m := range w.members {
+		if !m.up || !m.seen.full || m.seen.epoch > epoch+1 {
+			t.Fatalf("a minute later, without room: %s", w.situation())
+		}
+	}
+	w.members[0].disk.drain()
+	w.untilIs(w.now+10*time.Second, func() bool { return w.leader() == w.members[0] })
+	w.holds(t)
+	if w.leader() != w.members[0] {
+		t.Fatalf("one has room, and does not lead: %s", w.situation())
+	}
+	w.members[1].disk.drain()
+	committed := w.oracle.committedEnd()
+	w.untilIs(w.now+10*time.Second, func() bool { return w.oracle.committedEnd() > committed+3 })
+	w.holds(t)
+	if end := w.oracle.committedEnd(); end <= committed+3 || lives() != born {
+		t.Errorf("two have room: committed up to %d, was %d; %d restarts; %s", end, committed, lives()-born, w.situation())
+	}
+	t.Logf("%d ended when the room went away at once", w.counts.marks[endedFull]-ended)
+}
