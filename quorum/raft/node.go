@@ -119,8 +119,9 @@ func New(cfg Config, now Instant) (*Node, error) {
 	return n, nil
 }
 
-// Step tells the node what happened. The driver calls Ready, does its work and calls Advance before the next Step.
-func (n *Node) Step(now Instant, ev Event) {
+// Step tells the node what happened. The driver calls Ready, does its work and calls Advance before the next Step. Of
+// several events at one moment all are known before anything is done about them.
+func (n *Node) Step(now Instant, events ...Event) {
 	if n.taken {
 		panic("raft: Step before Advance: the work of the last Ready is not done")
 	}
@@ -129,6 +130,14 @@ func (n *Node) Step(now Instant, ev Event) {
 	}
 	before := n.observeState()
 	n.now = max(n.now, now)
+	for _, ev := range events {
+		n.happen(ev)
+	}
+	n.settle()
+	n.check(before)
+}
+
+func (n *Node) happen(ev Event) {
 	switch ev := ev.(type) {
 	case Inbound:
 		n.onInbound(ev)
@@ -165,8 +174,6 @@ func (n *Node) Step(now Instant, ev Event) {
 	default:
 		panic(fmt.Sprintf("raft: unknown event %T", ev))
 	}
-	n.settle()
-	n.check(before)
 }
 
 // settle brings everything that follows from an event to rest: what waits for an offset, a flush or a moment, then what
