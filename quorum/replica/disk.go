@@ -42,6 +42,7 @@ func (r *Replica) flushed(e Flushed) {
 		r.fail(fatalOf("flush the log", e.Err))
 		return
 	}
+	r.checkSpace()
 	r.feed(raft.Flushed{End: e.Flush.end, Generation: e.Flush.generation})
 }
 
@@ -51,7 +52,7 @@ func (r *Replica) flushed(e Flushed) {
 // So nothing at or behind the first bad batch is believed, and the next Fetch asks again. A control record of a kind we
 // do not know is another thing: skipping it would make two logs with one history, so the process ends.
 func (r *Replica) receive(e Fetched) {
-	r.checkSpace(len(e.Records))
+	r.beforeAppend()
 	batches, size, err := record.Fetched(e.Records)
 	if errors.Is(err, record.ErrUnknown) {
 		r.fail(&raft.Fatal{Reason: raft.FatalReason(storage.UnknownRecord), Message: fmt.Sprintf("the leader sent %v; a newer version of quorum can read it", err)})
@@ -94,25 +95,27 @@ func fatalOf(doing string, err error) *raft.Fatal {
 	}
 }
 
-// checkSpace tells the core when the disk falls below its reserve, or is above it again: at most each spaceEvery, and
-// after each spaceBytes that may have been appended.
-func (r *Replica) checkSpace(bytes int) {
-	r.unchecked += bytes
-	if r.now < r.nextSpace && r.unchecked < spaceBytes {
+// beforeAppend looks at the disk if what follows may be appended at once, before the core decides on that: the disk may
+// have been filled by somebody else a moment ago. Beside a flush nothing is appended.
+func (r *Replica) beforeAppend() {
+	if r.flush == nil {
+		r.checkSpace()
+	}
+}
+
+// checkSpace lets the core hear when the disk falls below its reserve, or is above it again.
+func (r *Replica) checkSpace() {
+	r.nextSpace = r.now.Add(spaceEvery)
+	before := r.reserve
+	if before == r.lookAtSpace() {
 		return
 	}
-	r.nextSpace, r.unchecked = r.now.Add(spaceEvery), 0
-	told := r.reserve
-	if told == r.lookAtSpace() {
-		return
-	}
-	if told.Full {
+	r.untold = true
+	if before.Full {
 		if err := r.dir.ProvideSpare(); err != nil {
 			r.fail(fatalOf("make room for the next vote", err))
-			return
 		}
 	}
-	r.feed(r.reserve)
 }
 
 // lookAtSpace notes how much room there is. If that cannot be told, the write itself will tell.
@@ -123,10 +126,8 @@ func (r *Replica) lookAtSpace() raft.Reserve {
 	return r.reserve
 }
 
-const (
-	spaceEvery = time.Second
-	spaceBytes = 1 << 20 // a small reserve is not to be run over: in it the snapshot is made that gives space back
-)
+// spaceEvery is how often a member without room looks for some, if nothing else happens.
+const spaceEvery = time.Second
 
 // keepCommitted tells the directory how far the log is committed, so that recovery knows what cannot be a torn tail.
 func (r *Replica) keepCommitted() {

@@ -46,7 +46,7 @@ type waiting struct {
 // produce decides on a client's batch. What this member must not append the core refuses or, just after the lead was
 // lost, holds until the next leader is known; it is checked all the same, for the next leader may be this one again.
 func (r *Replica) produce(e Produce) {
-	r.checkSpace(len(e.Batch.bytes))
+	r.beforeAppend()
 	w := waiting{id: e.ID, until: raft.Never}
 	if e.Timeout > 0 {
 		w.until = r.now.Add(e.Timeout)

@@ -64,9 +64,9 @@ type Replica struct {
 	committed     int64 // what the directory was told is committed
 	nextCommitted raft.Instant
 
-	reserve   raft.Reserve // what the core was told of the disk
-	nextSpace raft.Instant
-	unchecked int // bytes appended since the free space was looked at
+	reserve   raft.Reserve // how much room the disk has
+	untold    bool         // the core hears of it with the next event
+	nextSpace raft.Instant // when to look again at the latest, below the reserve
 }
 
 // Open opens the directory and starts a replica on it. Reading the log, which the producer state is rebuilt from, may
@@ -132,9 +132,10 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 	r.now, r.out = now, Output{}
 	switch e := event.(type) {
 	case Tick:
-		r.checkSpace(0)
+		r.checkSpace()
 		r.feed(raft.Deadline{})
 	case Core:
+		r.beforeAppend()
 		r.feed(e.Event)
 	case Fetched:
 		r.receive(e)
@@ -168,7 +169,12 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 
 // feed hands an event to the core and does the work that comes of it.
 func (r *Replica) feed(event raft.Event) {
-	r.node.Step(r.now, event)
+	if r.untold { // before the event, but nothing is sent between the two: each would be of another moment
+		r.untold = false
+		r.node.Step(r.now, r.reserve, event)
+	} else {
+		r.node.Step(r.now, event)
+	}
 	for r.out.Fatal == nil && r.node.HasReady() {
 		rd := r.node.Ready()
 		r.perform(rd)

@@ -28,7 +28,6 @@ const (
 	segmentRolled                  //
 	belowReserve                   // a member has less room than it wants to keep
 	appendWithoutRoom              // an append is refused for that
-	endedFull                      // a process ended because a write found no room
 	flushedTooLate                 // the replica heard of an fsync after it had cut the log
 	changeGranted                  // a voter was added or removed
 	changeRefused                  //
@@ -53,7 +52,7 @@ func (k mark) String() string {
 		"log truncated", "diverging logs", "pre-vote refused", "vote refused", "second vote of an epoch refused", "candidate restarted",
 		"leader restarted", "torn tail cut", "handoff succeeded", "handoff aborted", "handoff refused",
 		"acknowledged after the office", "barrier answered", "barrier refused", "offset not available", "retry found its original",
-		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room", "ended with a full disk",
+		"append timed out", "died inside a step", "fsync failed", "stopped gracefully", "segment rolled", "below the disk reserve", "append refused for want of room",
 		"flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",

@@ -27,7 +27,6 @@ func (m *member) finish(out replica.Output, format string, args ...any) {
 	}
 	if out.Fatal != nil && m.disk.full && out.Fatal.Reason == replica.DiskFull {
 		m.w.trace.member(m, "ends with %s", out.Fatal.Reason)
-		m.w.saw(endedFull)
 		m.die(false)
 		m.w.in(m.io.about(m.w.plan.down), m.start)
 		return

@@ -357,7 +357,7 @@ func (d *Dir) Free() (Space, error) {
 	if err != nil {
 		return Space{}, ioFault(err)
 	}
-	full := free <= min(fullBytes, d.o.Reserve/8)
+	full := free <= min(fullBytes, d.o.Reserve/4)
 	return Space{Free: free, Below: full || free < d.o.Reserve, Full: full}, nil
 }
 
