@@ -66,7 +66,7 @@ func (l *load) write(w int) {
 			return
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		err := l.client.ProduceSync(ctx, &kgo.Record{Key: fmt.Appendf(nil, "%d/%d", w, n), Value: value}).FirstErr()
 		cancel()
 		if err != nil {

@@ -57,7 +57,8 @@ type process struct {
 	id      int
 	address string
 	dir     string
-	joining bool // begins without a vote
+	joining bool   // begins without a vote
+	volume  string // its directory, in p.dir, is a file system of its own; "": none
 	cmd     *exec.Cmd
 	log     *os.File
 }
@@ -78,10 +79,17 @@ type quorum struct {
 // start formats and starts the voters. Each is in a rack of its own, so that a client that names it reads there.
 func start(t *testing.T, voters int, extra ...string) *quorum {
 	t.Helper()
+	return startOn(t, voters, func(*process) {}, extra...)
+}
+
+// startOn is start with a say in what the directories lie on.
+func startOn(t *testing.T, voters int, prepare func(*process), extra ...string) *quorum {
+	t.Helper()
 	q := &quorum{t: t, root: t.TempDir(), extra: extra}
 	var initial []string
 	for id := range voters {
 		p := q.member(id)
+		prepare(p)
 		initial = append(initial, fmt.Sprintf("%d@%s:%s", id, p.controller(), raft.UUID{0: 0x10, 15: byte(id)}))
 	}
 	for _, p := range q.members {
@@ -140,7 +148,7 @@ func command(t *testing.T, args ...string) {
 }
 
 func (p *process) config() string { return filepath.Join(p.dir, "quorum.properties") }
-func (p *process) data() string   { return filepath.Join(p.dir, "data") }
+func (p *process) data() string   { return filepath.Join(p.dir, p.volume, "data") }
 
 func (p *process) start() {
 	p.t.Helper()
