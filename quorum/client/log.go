@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"time"
 
@@ -28,6 +29,7 @@ type Record struct {
 type Log struct {
 	kafka *kgo.Client
 	topic string
+	from  kgo.Offset
 }
 
 // OpenLog prepares a Log; nothing is dialed yet. from is used by Read only: an offset, or one of From….
@@ -40,9 +42,10 @@ func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(10000),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
+		kgo.AllowIdempotentProduceCancellation(),    // an append ends with its context, whether it may have been made or not
+		kgo.RequestRetries(math.MaxInt),             // an election takes longer than 20 of them; the caller's context ends it
 		kgo.MetadataMinAge(100 * time.Millisecond),  // look for a new leader at once, not only after 2.5 s
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // an offset that does not exist is an error, not another offset
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.topic(): {0: offset(from)}}),
 		// Control records are not shown, but without them nobody could tell that the end was reached.
 		kgo.KeepControlRecords(),
 	}
@@ -55,7 +58,7 @@ func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Log{kafka, c.topic()}, nil
+	return &Log{kafka, c.topic(), offset(from)}, nil
 }
 
 // Where Read begins.
@@ -144,6 +147,7 @@ func (l *Log) end(ctx context.Context) (int64, error) {
 // Read calls f with each record in order, from where OpenLog was told, up to the offset until (exclusive; negative: for
 // ever). f ends it by an error, which is returned.
 func (l *Log) Read(ctx context.Context, until int64, f func(Record) error) error {
+	l.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{l.topic: {0: l.from}})
 	for {
 		fetches := l.kafka.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
