@@ -35,7 +35,7 @@ func newAppend(e *Env) *cobra.Command {
 		Long: `Append one record, or each line of standard input: KEY, a tab, VALUE. A line without a tab deletes its key.
 
 A record that was appended is on a majority of the voters' disks. Records keep the order of their lines. If one fails,
-the command stops and says how many were appended.`,
+the command stops and says how many were appended; one that nobody acknowledged in time may have been appended all the same.`,
 		Example: `  quorum append greeting hello --bootstrap 127.0.0.1:9092
   printf 'a\t1\nb\t2\na\n' | quorum append --bootstrap 127.0.0.1:9092`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -113,6 +113,9 @@ type appender struct {
 func (a *appender) one(ctx context.Context, key, value []byte) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	a.log.AppendAsync(ctx, key, value, func(offset int64, err error) {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // the time is up, whatever the last attempt came to
+		}
 		cancel()
 		a.done(offset, err)
 	})
@@ -155,7 +158,10 @@ func (a *appender) done(offset int64, err error) {
 	defer a.mu.Unlock()
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", a.timeout)
+			err = fmt.Errorf("nothing was acknowledged within %s", a.timeout)
+			if why := a.log.Trouble(); why != nil {
+				err = fmt.Errorf("%w: %w", err, why)
+			}
 		}
 		if a.err == nil {
 			a.err = err

@@ -42,7 +42,7 @@ func (c *Client) dial(ctx context.Context, address string) (net.Conn, error) {
 	if c.Dial != nil {
 		return c.Dial(ctx, "tcp", address)
 	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	return (&net.Dialer{Timeout: c.timeout()}).DialContext(ctx, "tcp", address)
 }
 
 func (c *Client) timeout() time.Duration {

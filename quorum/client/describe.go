@@ -119,12 +119,13 @@ func (c *Client) view(ctx context.Context, bootstrap []string) (*view, error) {
 func (c *Client) viewBy(ctx context.Context, address string) (v *view, soon bool, err error) {
 	v = &view{nodes: map[int32]string{}}
 	var clusterID string
+	var leaderID int32
 	err = c.with(ctx, address, func(k *conn) error {
 		cluster, err := k.describeCluster()
 		if err != nil {
 			return err
 		}
-		clusterID = cluster.ClusterID
+		clusterID, leaderID = cluster.ClusterID, cluster.ControllerID
 		for _, b := range cluster.Brokers {
 			v.nodes[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 		}
@@ -141,6 +142,9 @@ func (c *Client) viewBy(ctx context.Context, address string) (v *view, soon bool
 		v.Quorum, err = c.describeQuorum(k)
 		return err
 	})
+	if err != nil && v.leader != address {
+		err = fmt.Errorf("%s says that node %d leads: %w", address, leaderID, err)
+	}
 	if err != nil {
 		return nil, true, err
 	}

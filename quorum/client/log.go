@@ -30,10 +30,12 @@ type Log struct {
 	kafka *kgo.Client
 	topic string
 	from  kgo.Offset
+	heard heard
 }
 
 // OpenLog prepares a Log; nothing is dialed yet. from is used by Read only: an offset, or one of From….
 func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
+	l := &Log{topic: c.topic(), from: offset(from)}
 	options := []kgo.Opt{
 		kgo.SeedBrokers(bootstrap...),
 		kgo.ClientID(clientID),
@@ -48,18 +50,18 @@ func (c *Client) OpenLog(bootstrap []string, from int64) (*Log, error) {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // an offset that does not exist is an error, not another offset
 		// Control records are not shown, but without them nobody could tell that the end was reached.
 		kgo.KeepControlRecords(),
+		kgo.Dialer(l.heard.listen(func(ctx context.Context, _, host string) (net.Conn, error) { return c.dial(ctx, host) })),
 	}
-	if c.Dial != nil {
-		options = append(options, kgo.Dialer(func(ctx context.Context, network, host string) (net.Conn, error) {
-			return c.Dial(ctx, network, host)
-		}))
-	}
-	kafka, err := kgo.NewClient(options...)
-	if err != nil {
+	var err error
+	if l.kafka, err = kgo.NewClient(options...); err != nil {
 		return nil, err
 	}
-	return &Log{kafka, c.topic(), offset(from)}, nil
+	return l, nil
 }
+
+// Trouble is what a member answered last, or why it could not be reached, when nothing gets on. The Kafka client tries again
+// for as long as it may and then only tells that the time is up.
+func (l *Log) Trouble() error { return l.heard.last() }
 
 // Where Read begins.
 const (
@@ -114,18 +116,26 @@ func (l *Log) AppendAsync(ctx context.Context, key, value []byte, done func(offs
 // Flush waits until all appends have ended.
 func (l *Log) Flush(ctx context.Context) error { return l.kafka.Flush(ctx) }
 
-// End returns the end of what is committed, as the leader knows it now. It waits for an election to end: a new leader
-// does not know what is committed before its own first record is.
+// End returns the end of what is committed, as the leader knows it now. It waits for an election to end, before which the
+// leader may not be reached, and after which it does not know what is committed before its own first record is.
 func (l *Log) End(ctx context.Context) (int64, error) {
+	var why error
 	for {
 		end, err := l.end(ctx)
 		if err == nil {
 			return end, nil
 		}
-		if !kerr.IsRetriable(err) || !pause(ctx, retryAfter) {
-			return -1, plain(err)
+		if why == nil || !over(ctx) { // an attempt that the end of the time cut short says less than the one before
+			why = err
+		}
+		if code, ok := errors.AsType[*kerr.Error](err); ok && !code.Retriable || !pause(ctx, retryAfter) {
+			break
 		}
 	}
+	if trouble := l.Trouble(); trouble != nil && over(ctx) {
+		return -1, trouble
+	}
+	return -1, plain(why)
 }
 
 func (l *Log) end(ctx context.Context) (int64, error) {

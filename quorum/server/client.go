@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -92,13 +93,25 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 				s.metrics.commits.add(float64(took.Microseconds()) / 1000)
 			}
 			answer(&wire.ProduceResponse{
-				Error: done.Error, Message: done.Message, BaseOffset: done.BaseOffset, LogStart: done.LogStart,
+				Error: done.Error, Message: cmp.Or(done.Message, s.refusal(done.Error)), BaseOffset: done.BaseOffset, LogStart: done.LogStart,
 				Hint: s.hintFor(done.Header),
 			})
 		}}, func(id raft.RequestID) replica.Event {
 			return replica.Produce{ID: id, Batch: batch, Timeout: timeout}
 		})
 	})
+}
+
+// refusal is what people are told beside the code of an append that was refused here and now.
+func (s *server) refusal(code raft.ErrorCode) string {
+	switch code {
+	case raft.KafkaStorageError:
+		return fmt.Sprintf("its disk is full, to log.reserve.bytes=%d: free some space, or make it larger", s.cfg.ReserveBytes)
+	case raft.ThrottlingQuotaExceeded:
+		return "too many appends wait for a majority of the voters"
+	default:
+		return ""
+	}
 }
 
 // invalidRequiredAcks is Kafka's INVALID_REQUIRED_ACKS.
