@@ -52,7 +52,17 @@ func (e *exposition) sample(name string, value float64, labels []string) {
 	if len(labels) > 0 {
 		b.WriteByte('}')
 	}
-	fmt.Fprintf(e.w, "%s %s\n", b.String(), strconv.FormatFloat(value, 'g', -1, 64))
+	fmt.Fprintf(e.w, "%s %s\n", b.String(), number(value))
+}
+
+// number writes a value. An offset or an epoch is an integer, and stays one to whoever reads it, as long as a float64 holds
+// it exactly: not 1e+06.
+func number(value float64) string {
+	format := byte('g')
+	if value == math.Trunc(value) && math.Abs(value) <= 1<<53 {
+		format = 'f'
+	}
+	return strconv.FormatFloat(value, format, -1, 64)
 }
 
 var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
@@ -62,7 +72,7 @@ func (e *exposition) histogram(name, help string, h *histogram) {
 	cumulative := uint64(0)
 	for i, bound := range bounds {
 		cumulative += h.counts[i].Load()
-		e.sample(name+"_bucket", float64(cumulative), []string{"le", strconv.FormatFloat(bound.Seconds(), 'g', -1, 64)})
+		e.sample(name+"_bucket", float64(cumulative), []string{"le", number(bound.Seconds())})
 	}
 	cumulative += h.counts[len(bounds)].Load()
 	e.sample(name+"_bucket", float64(cumulative), []string{"le", "+Inf"})
@@ -157,34 +167,5 @@ func (s *sampled) rate() float64 {
 	return w.sum / max(time.Since(w.since), time.Second).Seconds()
 }
 
-// ratio is the share of time spent on something.
-type ratio struct {
-	mu    sync.Mutex
-	since time.Time
-	spent time.Duration
-	last  float64
-}
-
-func (r *ratio) add(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if r.since.IsZero() {
-		r.since = now
-	}
-	r.spent += d
-	if all := now.Sub(r.since); all >= windowSize {
-		r.last = float64(r.spent) / float64(all)
-		r.since, r.spent = now, 0
-	}
-}
-
-// share is that of the last full window, or of the first one while it fills.
-func (r *ratio) share() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if all := time.Since(r.since); r.last == 0 && !r.since.IsZero() && all > 0 {
-		return min(float64(r.spent)/float64(all), 1)
-	}
-	return min(r.last, 1)
-}
+// share is rate for values that are seconds: how much of the time they are.
+func (s *sampled) share() float64 { return min(s.rate(), 1) }

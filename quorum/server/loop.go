@@ -65,6 +65,7 @@ func (s *server) post(f func()) bool {
 
 // runLoop owns the replica until it has stopped, failed, or was killed.
 func (s *server) runLoop(ctx context.Context) error {
+	s.metrics.idle.add(0) // its time begins
 	s.carryOut(s.replica.Start(s.now()))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -82,14 +83,14 @@ func (s *server) runLoop(ctx context.Context) error {
 		idle := time.Now()
 		select {
 		case f := <-s.inbox:
-			s.metrics.idle.add(time.Since(idle))
+			s.metrics.idle.add(time.Since(idle).Seconds())
 			f()
 			s.round()
 		case f := <-s.flushed:
-			s.metrics.idle.add(time.Since(idle))
+			s.metrics.idle.add(time.Since(idle).Seconds())
 			s.afterFlush(f)
 		case <-timer.C:
-			s.metrics.idle.add(time.Since(idle))
+			s.metrics.idle.add(time.Since(idle).Seconds())
 			s.round() // what has come already comes first: a late wake-up is no silent leader
 			s.step(replica.Tick{})
 		case <-stop:

@@ -18,7 +18,7 @@ type metrics struct {
 	fsync  histogram // one flush of the log
 	commit histogram // a client's append, from its arrival in the loop to its answer
 
-	idle     ratio // share of time the loop waits for something to do
+	idle     sampled // seconds that the loop waited for something to do
 	commits  sampled
 	election sampled // milliseconds
 	fetched  sampled // records
@@ -107,7 +107,7 @@ func (m *metrics) exposeKafka(e *exposition, v *view) {
 	e.gauge(p+"election_latency_max", "Milliseconds of elections, maximum of 30 to 60 s.", m.election.max())
 	e.gauge(p+"fetch_records_rate", "Records a second appended as a follower.", m.fetched.rate())
 	e.gauge(p+"append_records_rate", "Records a second appended as leader.", m.appended.rate())
-	e.gauge(p+"poll_idle_ratio_avg", "Share of time the loop waits for something to do.", m.idle.share())
+	e.gauge(p+"poll_idle_ratio_avg", "Share of the last 30 to 60 s that the loop waited for something to do.", m.idle.share())
 }
 
 // kafkaState is the state's name in Kafka's metric. A resigned leader shows as unattached there.
