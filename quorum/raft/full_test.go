@@ -78,3 +78,40 @@ func TestST02LeaderWithoutRoomAppendsNothing(t *testing.T) {
 		t.Errorf("log end %d with room again, want %d", n.log.end, end+1)
 	}
 }
+
+// TestST02PatienceEndsWithRoom: below its reserve a replica lets others campaign first. Its timer was drawn then; once
+// there is room again, it waits no longer than anybody. A sole voter has nobody to wait for.
+func TestST02PatienceEndsWithRoom(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state ElectionState
+	}{
+		{"Unattached", ElectionState{7, None, NoReplica}},
+		{"Resigned", ElectionState{7, 1, NoReplica}},
+		{"Follower", ElectionState{7, 2, NoReplica}},
+	} {
+		m, n := nodeOf(t, c.state, 5, 6, 6)
+		do(m, Reserve{Below: true})
+		switch n.role { // a timer of that time
+		case Follower:
+			n.follower.timeout = n.fetchTimeout()
+		default:
+			n.election = n.randomElectionTimeout()
+		}
+		do(m, Reserve{})
+		n.Step(n.fetchTimeout(), Deadline{})
+		if m.take(); n.role != Prospective {
+			t.Errorf("%s: %s one timeout after its disk had room again, want Prospective", c.name, n.role)
+		}
+	}
+	set := testVoters(1)
+	m := newMember(testConfig(1, set), dynamic(set))
+	m.state, m.cfg.Reserve = ElectionState{7, 1, NoReplica}, Reserve{Full: true}
+	if err := m.boot(0); err != nil {
+		t.Fatal(err)
+	}
+	m.take()
+	if n := m.node; n.role != Resigned || n.election > n.now.Add(2*n.cfg.ElectionTimeout) {
+		t.Errorf("a sole voter without room: %s, election timer in %d ns", n.role, n.election-n.now)
+	}
+}

@@ -15,7 +15,11 @@ const defaultShutdownTimeout = 5 * time.Second
 // onReserve: a full leader refuses appends and hands over to a voter that has room; a full follower drops what it gets and
 // campaigns last. Space back means service back.
 func (n *Node) onReserve(r Reserve) {
+	was := n.belowReserve
 	n.belowReserve, n.full = r.Below || r.Full, r.Full
+	if was && !n.belowReserve {
+		n.endPatience()
+	}
 	if n.role == Leader {
 		n.leader.reserveRetry = n.now
 	}
@@ -35,6 +39,17 @@ func (n *Node) onReserve(r Reserve) {
 		n.answer(p.id, ProposeResult{Header: n.clientHeader(KafkaStorageError), BaseOffset: Unknown})
 		return true
 	})
+}
+
+// endPatience shortens a timer that was drawn while others were to go first.
+func (n *Node) endPatience() {
+	switch {
+	case !n.electable() || n.role == Leader:
+	case n.role == Follower:
+		n.follower.timeout = min(n.follower.timeout, n.fetchTimeout())
+	default:
+		n.election = min(n.election, n.randomElectionTimeout())
+	}
 }
 
 // stopCampaign ends a candidacy that could not be used: the winner opens its epoch by a record. The vote stays given.

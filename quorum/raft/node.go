@@ -431,11 +431,11 @@ func (n *Node) Advance() {
 // Deadline is the instant at which Step(now, Deadline{}) is due; Never if no timer with an action runs.
 func (n *Node) Deadline() Instant { return n.deadline }
 
-// randomElectionTimeout draws an election timer. A replica whose disk is below its reserve is more patient: it campaigns
-// last, but it does campaign.
+// randomElectionTimeout draws an election timer. A replica whose disk is below its reserve is more patient while there are
+// others: it campaigns last, but it does campaign.
 func (n *Node) randomElectionTimeout() Instant {
 	t := n.cfg.ElectionTimeout + time.Duration(n.cfg.Rand.Int64N(int64(n.cfg.ElectionTimeout)))
-	if n.belowReserve {
+	if n.belowReserve && !n.alone() {
 		t *= 4
 	}
 	return n.now.Add(t)
