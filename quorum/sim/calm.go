@@ -80,6 +80,9 @@ func (w *world) calm() {
 		// pre-votes each campaign that cannot succeed costs an epoch and the others' patience.
 		limit *= 2
 	}
+	if slices.ContainsFunc(w.members, func(m *member) bool { return healed[m.host] && m.stopping }) {
+		limit += stopTimeout // it was asked to before, and until it has it may be the one whose log is needed
+	}
 	if !w.untilIs(start+limit, func() bool { return w.probed(probe) }) {
 		if w.failure == nil {
 			w.violate("CommitsAfterHealing", "no append committed within %v: %s", limit, w.situation())
