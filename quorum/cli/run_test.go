@@ -295,3 +295,25 @@ func TestRunEndsWhenTheDiskFails(t *testing.T) {
 		})
 	}
 }
+
+// observer.only makes no observer of a voter: who has set it hears what does.
+func TestRunWarnsOfAnObserverThatVotes(t *testing.T) {
+	for _, only := range []string{"true", "false"} {
+		c := newContainer(t, func(values map[string]string) { values["observer.only"] = only })
+		ctx, cancel := context.WithCancel(t.Context())
+		env := c.env("run", "--config", c.config)
+		out := &tail{more: make(chan struct{}, 1)}
+		env.Stderr = out
+		done := make(chan int, 1)
+		go func() { done <- Run(ctx, env) }()
+		out.find(t, `msg="Opened log"`)
+		cancel()
+		if code := <-done; code != 0 {
+			t.Fatalf("exit code %d: %s", code, out)
+		}
+		const says = `level=WARN msg="This member is a voter already: observer.only=true keeps it from nothing until it is removed, with quorum voter remove" voter=0`
+		if n := strings.Count(out.String(), says); n != 1 && only == "true" || n != 0 && only == "false" {
+			t.Errorf("observer.only=%s: warned %d times in\n%s", only, n, out)
+		}
+	}
+}

@@ -40,7 +40,7 @@ var keys = []Key{
 	boolean("cluster.id.optional", "false", func(c *Config, v bool) { c.ClusterIDOptional = v },
 		"Accept peers' requests that carry no cluster id. Only for peers that cannot send one."),
 	boolean("observer.only", "false", func(c *Config, v bool) { c.ObserverOnly = v },
-		"This member follows the log and serves reads but can never become a voter; it acknowledges nothing, so it need not flush before it fetches."),
+		"This member follows the log and serves reads but can never become a voter (one that is a voter stays one until `quorum voter remove`); it acknowledges nothing, so it need not flush before it fetches."),
 	kafka(enum("process.roles", "controller", []string{"controller"}, func(*Config, string) {},
 		"Read so that Kafka's tools accept the file; every member is a controller in Kafka's words.")),
 	kafka(text("broker.rack", "", "at most 249 characters", func(s string) bool { return len(s) <= 249 }, func(c *Config, v string) { c.Rack = v },

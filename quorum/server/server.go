@@ -309,6 +309,9 @@ func (s *server) describeOpened() {
 	if st.KRaftVersion == 0 {
 		s.Log.Warn("The quorum has static voters (kraft.version 0): a voter that lost its disk cannot be told from one that did not, so never start a voter on an empty directory")
 	}
+	if s.cfg.ObserverOnly && st.IsVoter {
+		s.Log.Warn("This member is a voter already: observer.only=true keeps it from nothing until it is removed, with quorum voter remove", "voter", st.Self.ID)
+	}
 }
 
 func (s *server) raftConfig() raft.Config {
