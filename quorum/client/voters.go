@@ -148,6 +148,9 @@ func (w *change) look(ctx context.Context) (*view, kmsg.Request, error) {
 	if w.voter.ClusterID != "" && w.voter.ClusterID != v.ClusterID {
 		return nil, nil, fmt.Errorf("node %d is of cluster %s: these are members of cluster %s", w.voter.NodeID, w.voter.ClusterID, v.ClusterID)
 	}
+	if len(v.Voters) > 0 && v.Voters[0].DirectoryID == (raft.UUID{}).String() {
+		return nil, nil, fmt.Errorf("the quorum has static voters (kraft.version 0): raise its version first: kafka-features --bootstrap-controller %s upgrade --feature kraft.version=1", v.leader)
+	}
 	request, err := w.next(w, v)
 	if err == nil && request == nil {
 		// A set of voters is in force, and shown, once it is appended. To stay it must be committed.

@@ -323,6 +323,12 @@ func TestChangeVotersRefused(t *testing.T) {
 			return err
 		}
 	}
+	static := func(l *fakeLeader) {
+		for i := range l.state.Voters {
+			l.state.Voters[i].Key.DirectoryID = raft.UUID{}
+		}
+	}
+	const version0 = "the quorum has static voters (kraft.version 0): raise its version first: kafka-features --bootstrap-controller LEADER upgrade --feature kraft.version=1"
 	for _, test := range []struct {
 		name   string
 		voters int
@@ -345,6 +351,8 @@ func TestChangeVotersRefused(t *testing.T) {
 			"add voter 3: node 0 answers INVALID_REQUEST: want a member that supports the quorum's kraft.version",
 		},
 		{"static voters", 3, func(l *fakeLeader) { l.on = refuse(raft.UnsupportedVersion, "why") }, add(Voter{NodeID: 3}), "add voter 3: node 0 answers UNSUPPORTED_VERSION: why"},
+		{"add, kraft.version 0", 3, static, add(Voter{NodeID: 3}), "add voter 3: " + version0},
+		{"remove, kraft.version 0", 3, static, remove(Voter{NodeID: 2}), "remove voter 2: " + version0},
 		{"MB-10 no such voter", 3, nil, remove(Voter{NodeID: 9}), "remove voter 9: no such voter: want one of 0, 1, 2"},
 		{"MB-10 removed before", 3, nil, remove(Voter{NodeID: 3}), "remove voter 3: no such voter: node 3 is an observer: want one of 0, 1, 2"},
 		{"MB-10 another directory", 3, nil, remove(Voter{NodeID: 2, DirectoryID: dirB}), "remove voter 2: no such voter: node 2 has directory " + dirA.String() + ", not " + dirB.String()},
@@ -356,8 +364,9 @@ func TestChangeVotersRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := startLeader(t, test.voters, test.edit)
-			if err := test.do(new(Client), t.Context(), []string{l.address}); err == nil || err.Error() != test.says {
-				t.Errorf("\n got %v\nwant %s", err, test.says)
+			says := strings.ReplaceAll(test.says, "LEADER", l.address)
+			if err := test.do(new(Client), t.Context(), []string{l.address}); err == nil || err.Error() != says {
+				t.Errorf("\n got %v\nwant %s", err, says)
 			}
 		})
 	}

@@ -304,6 +304,9 @@ func TestKRaftVersionUpgrade(t *testing.T) {
 			}
 		}
 	}
+	if _, err := c.removeVoter(client.Voter{NodeID: 1}); err == nil || !strings.Contains(err.Error(), " upgrade --feature kraft.version=1") {
+		t.Errorf("removed a static voter: %v", err)
+	}
 	if got := upgrade(leader, 2); got.ErrorCode != int16(raft.InvalidUpdateVersion) {
 		t.Errorf("level 2 is answered %d", got.ErrorCode)
 	}
