@@ -93,7 +93,7 @@ func TestPR33PanicEndsTheProcess(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			member := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPR33PanicEndsTheProcess$", "-test.timeout=50s")
-			member.Env = append(os.Environ(), variable+"="+where)
+			member.Env = append(os.Environ(), variable+"="+where, "TMPDIR="+t.TempDir()) // it does not get to clean up
 			var said bytes.Buffer
 			member.Stdout, member.Stderr = &said, &said
 			err := member.Run()
