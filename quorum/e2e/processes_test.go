@@ -99,6 +99,9 @@ func startOn(t *testing.T, voters int, prepare func(*process), extra ...string) 
 	t.Cleanup(func() {
 		for _, p := range q.members {
 			p.kill()
+			if text, err := os.ReadFile(p.log.Name()); err != nil || strings.Contains(string(text), "Two processes") {
+				t.Errorf("member %d took one process for two, or left no log: %v", p.id, err)
+			}
 			if t.Failed() {
 				tail, _ := exec.Command("tail", "-n", "15", p.log.Name()).Output()
 				t.Logf("last words of member %d:\n%s", p.id, tail)

@@ -24,6 +24,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/status"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+	"github.com/kraft-operator/kraft-operator/quorum/transport"
 )
 
 const (
@@ -38,7 +39,8 @@ type cluster struct {
 	voters  raft.VoterSet
 	static  bool   // controller.quorum.voters and kraft.version 0
 	topic   string // topic.name; empty: Kafka's
-	dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	mayErr  bool   // members may log errors, which nobody else's may
+	dial    transport.DialFunc
 }
 
 // testMember is a process played by a goroutine.
@@ -48,6 +50,8 @@ type testMember struct {
 	listeners map[string]string // name → host:port, the same over restarts
 	extra     string            // lines of configuration
 	fs        vfs.FS
+	dial      transport.DialFunc // nil: the cluster's
+	said      saidLines          // its log
 
 	beforeListening, beforeDialing func(address string) // called each time, if set
 
@@ -122,6 +126,9 @@ func (c *cluster) close() {
 	}
 	for _, m := range c.members {
 		_ = c.wait(m) // it was killed
+		if lines := m.said.with("level=ERROR"); len(lines) > 0 && !c.mayErr {
+			c.t.Errorf("member %d: %s", m.id, lines)
+		}
 		for _, l := range m.held {
 			l.Close()
 		}
@@ -162,14 +169,11 @@ func (c *cluster) start(m *testMember) {
 	m.cancel, m.kill, m.stopped = cancel, make(chan struct{}), make(chan struct{})
 	held := m.held
 	m.held = nil
-	var out io.Writer = io.Discard
-	if testing.Verbose() {
-		out = &lineWriter{prefix: fmt.Sprintf("[%d] ", m.id), t: c.t}
-	}
+	m.said.id = m.id
 	options := Options{
 		Config: cfg,
 		FS:     m.fs,
-		Log:    slog.New(slog.NewTextHandler(out, nil)),
+		Log:    slog.New(slog.NewTextHandler(&m.said, nil)),
 		Listen: func(ctx context.Context, network, address string) (net.Listener, error) {
 			if m.beforeListening != nil {
 				m.beforeListening(address)
@@ -184,6 +188,9 @@ func (c *cluster) start(m *testMember) {
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if m.beforeDialing != nil {
 				m.beforeDialing(address)
+			}
+			if m.dial != nil {
+				return m.dial(ctx, network, address)
 			}
 			return c.dial(ctx, network, address)
 		},
@@ -354,17 +361,34 @@ func (c *cluster) append(client *kgo.Client, records ...*kgo.Record) {
 	}
 }
 
-type lineWriter struct {
-	prefix string
-	t      testing.TB
-	mu     sync.Mutex
+// saidLines is the log of a member, over its restarts.
+type saidLines struct {
+	id    raft.NodeID
+	mu    sync.Mutex
+	lines []string
 }
 
-func (w *lineWriter) Write(p []byte) (int, error) {
+func (w *saidLines) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fmt.Fprintf(os.Stdout, "%s%s", w.prefix, p)
+	w.lines = append(w.lines, string(p))
+	if testing.Verbose() {
+		fmt.Fprintf(os.Stdout, "[%d] %s", w.id, p)
+	}
 	return len(p), nil
+}
+
+// with returns the lines that have a text.
+func (w *saidLines) with(text string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []string
+	for _, line := range w.lines {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 // metric reads one sample of /metrics; -1 if it is not there.

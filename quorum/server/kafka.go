@@ -44,6 +44,9 @@ func (s *server) serveKafka(listeners map[string]net.Listener) []*transport.Serv
 		}
 		t.Closed = func(c *transport.Conn, why error) {
 			s.Log.Debug("Closed connection", "listener", name, "peer", c.Remote.String(), "err", why)
+			if name == s.cfg.ControllerListener {
+				s.post(func() { s.claims.closed(raft.ConnID(c.ID)) })
+			}
 		}
 		t.Refused = func(remote net.Addr, why string) {
 			s.metrics.refusedConnections.Add(1)
@@ -149,6 +152,7 @@ func (s *server) peerFetch(in *transport.Inbound, r *wire.Request, f raft.FetchR
 			in.Reply(s.codecs.controller.Encode(r, raft.FetchResponse{Header: raft.Header{TopError: raft.ThrottlingQuotaExceeded, Leader: raft.None}}, wire.Extra{}))
 			return
 		}
+		s.claimed(raft.ConnID(in.Conn.ID), in.Conn.Remote.String(), f.Replica)
 		if r.Tag != nil && f.Epoch == s.epoch {
 			s.members.heard(s.now(), s.epoch, f.Replica, r.Tag)
 		}

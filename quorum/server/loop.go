@@ -28,6 +28,7 @@ type loop struct {
 	caughtUp      bool
 	nextPrune     raft.Instant
 	jobs          map[*replica.Job]struct{} // that run
+	claims        claims
 }
 
 // waiter is a request that the replica has. Neither function may block.

@@ -29,6 +29,7 @@ type metrics struct {
 	rejectedBatches    atomic.Uint64
 	refusedConnections atomic.Uint64
 	refusedObservers   atomic.Uint64
+	keyConflicts       atomic.Uint64
 	handoffs           atomic.Uint64 // that this member ended as the old leader
 
 	jobs jobTimes
@@ -184,6 +185,7 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 	e.counter("quorum_rejected_batches_total", "Clients' batches that were refused as they came.", m.rejectedBatches.Load())
 	e.counter("quorum_refused_connections_total", "Connections beyond a bound.", m.refusedConnections.Load())
 	e.counter("quorum_refused_observers_total", "Fetches of observers beyond quorum.max.observers.", m.refusedObservers.Load())
+	e.counter("quorum_replica_key_conflicts_total", "Fetches of a replica that another process fetches as, too; on the leader only.", m.keyConflicts.Load())
 	m.requests.expose(e)
 	e.histogram("quorum_fsync_seconds", "One fsync of the log.", &m.fsync)
 	e.histogram("quorum_append_seconds", "A client's append, from its arrival to its answer.", &m.commit)

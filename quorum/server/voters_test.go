@@ -25,6 +25,15 @@ import (
 // join starts a new member of the quorum, formatted without initial controllers: an observer that may become a voter.
 func (c *cluster) join(id raft.NodeID, extra ...string) *testMember {
 	c.t.Helper()
+	m := c.newMember(id, extra...)
+	c.formatEmpty(m)
+	c.start(m)
+	return m
+}
+
+// newMember has addresses of its own, and a directory that nobody has formatted yet.
+func (c *cluster) newMember(id raft.NodeID, extra ...string) *testMember {
+	c.t.Helper()
 	m := &testMember{
 		id: id, dir: filepath.Join(c.t.TempDir(), fmt.Sprint(id)), listeners: map[string]string{},
 		extra: strings.Join(append(extra, c.members[0].extra), "\n"), fs: vfs.OS,
@@ -38,8 +47,6 @@ func (c *cluster) join(id raft.NodeID, extra ...string) *testMember {
 		m.listeners[name] = l.Addr().String()
 	}
 	c.members = append(c.members, m)
-	c.formatEmpty(m)
-	c.start(m)
 	return m
 }
 
