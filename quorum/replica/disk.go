@@ -121,6 +121,7 @@ func (r *Replica) checkSpace() {
 // lookAtSpace notes how much room there is. If that cannot be told, the write itself will tell.
 func (r *Replica) lookAtSpace() raft.Reserve {
 	if space, err := r.dir.Free(); err == nil {
+		r.moreRoom(space.Free, r.reserve.Below && !space.Below)
 		r.reserve = raft.Reserve{Below: space.Below, Full: space.Full}
 	}
 	return r.reserve

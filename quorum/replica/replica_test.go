@@ -26,6 +26,7 @@ type driver struct {
 	sends   []raft.Send
 	flush   *Flush
 	jobs    []*Job
+	ran     int // jobs so far
 	dropped []error
 	hold    bool          // flushes and jobs wait for release
 	wall    time.Duration // how wrong the wall clock is
@@ -127,6 +128,7 @@ func (d *driver) release() {
 		}
 		job := d.jobs[0]
 		d.jobs = d.jobs[1:]
+		d.ran++
 		d.step(Done{Job: job, Err: job.Run()})
 	}
 }

@@ -30,7 +30,8 @@ type Snapshots struct {
 
 const (
 	cleanEvery    = time.Minute
-	snapshotRetry = time.Minute // after one could not be made, for want of room or of anything new
+	snapshotRetry = time.Minute     // after one could not be made, for want of room or of anything new
+	snapshotPause = 5 * time.Second // … at least, however much room there is again
 )
 
 // snapshots is how things stand.
@@ -40,6 +41,7 @@ type snapshots struct {
 	at       raft.Instant // when this process learnt of the newest
 	since    int64        // bytes of the log behind it, or somewhat more
 	notUntil raft.Instant // no attempt before
+	worth    int64        // free bytes that are worth an earlier one, since the last found no room; 0: none are
 	clean    raft.Instant // when to look for what can go
 
 	making *Job // outstanding
@@ -165,12 +167,27 @@ func (r *Replica) makeSnapshot() {
 
 // unmade judges why a snapshot did not come to be. Want of room is no reason to end: there may be some later.
 func (r *Replica) unmade(doing string, err error) {
+	s := &r.snapshots
+	s.notUntil = r.now.Add(snapshotRetry)
+	if space, unknown := r.dir.Free(); errors.Is(err, storage.ErrDiskFull) && unknown == nil {
+		s.worth = space.Free + space.Free/4 + 1
+	}
 	for _, harmless := range []error{storage.ErrCanceled, storage.ErrNothingNew, storage.ErrDiskFull} {
 		if errors.Is(err, harmless) {
 			return
 		}
 	}
 	r.fail(fatalOf(doing, err))
+}
+
+// moreRoom brings the next attempt forward if the last found no room and there is clearly more now.
+func (r *Replica) moreRoom(free int64, aboveReserve bool) {
+	s := &r.snapshots
+	if s.worth == 0 || free < s.worth && !aboveReserve {
+		return
+	}
+	s.worth = 0
+	s.notUntil = s.notUntil.Add(snapshotPause - snapshotRetry)
 }
 
 // snapshotsChanged follows a new snapshot: what it makes superfluous can go.

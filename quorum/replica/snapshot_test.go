@@ -173,17 +173,39 @@ func TestAFullDiskPutsASnapshotOff(t *testing.T) {
 	if len(d.jobs) != 1 {
 		t.Fatalf("%d jobs, want one snapshot", len(d.jobs))
 	}
-	free, _ := d.fs.FreeSpace("/")
-	d.fs.SetCapacity(1)
+	d.pass(2 * time.Second) // the file committed is written
+	leave := func(room int64) {
+		const plenty = 1 << 40
+		d.fs.SetCapacity(plenty)
+		free, err := d.fs.FreeSpace("/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.fs.SetCapacity(plenty - free + room)
+	}
+	leave(0)
 	d.hold = false
 	d.release()
 	if s := d.r.Snapshots(); s.Count != 0 {
 		t.Fatalf("on a full disk: %+v", s)
 	}
-	d.fs.SetCapacity(free)
-	d.pass(2 * time.Minute)
+	d.ran = 0
+	if d.pass(30 * time.Second); d.ran != 0 {
+		t.Errorf("%d attempts within half a minute, with no more room than before", d.ran)
+	}
+	for i := range int64(300) { // others let go of a little, and take it again, all the time
+		leave(i % 2 * 500)
+		d.pass(100 * time.Millisecond)
+	}
+	if d.ran == 0 || d.ran > 30/5+1 {
+		t.Errorf("%d attempts within half a minute, with a little more room now and then: want some, but at most one in 5 s", d.ran)
+	}
+	leave(0)
+	d.pass(5 * time.Second)
+	leave(1 << 20)
+	d.pass(5 * time.Second)
 	if s := d.r.Snapshots(); s.Newest.ID.Offset == 0 {
-		t.Errorf("with room again: %+v", s)
+		t.Errorf("5 s after there was room again: %+v", s)
 	}
 }
 
