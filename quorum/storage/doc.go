@@ -48,6 +48,8 @@
 // Partial files (.part, all other .tmp) are removed before anything else is done, since the disk may be full of them. A damaged newest
 // checkpoint is given up for an older one if the log reaches down to it; if not, that is SNAPSHOT_MISSING.
 //
+// Rot in one that lies there is found by who reads it: Open, the next compaction, and Check, for one that others download.
+//
 // Clients see one topic (ReadFrom, Walk): the newest checkpoint's data, then the log from its offset on. A reader needs no
 // session: if a newer checkpoint comes meanwhile, it goes on there from its offset. Files that are removed while somebody
 // reads them stay open until he is done.
@@ -66,6 +68,6 @@
 //
 // # Reading order
 //
-// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, clean.go,
+// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, check.go, clean.go,
 // topic.go (log and checkpoint as one).
 package storage

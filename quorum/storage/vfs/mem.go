@@ -175,6 +175,20 @@ func (m *Mem) DropDirty(name string) error {
 	return nil
 }
 
+// Rot flips a bit of a file, as a disk may at any time: whoever has it open sees that, too.
+func (m *Mem) Rot(name string, at int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(name)
+	if err == nil && (at < 0 || at >= int64(len(n.data))) {
+		err = io.EOF
+	}
+	if err == nil {
+		n.data[at] ^= 1
+	}
+	return pathError("rot", name, err)
+}
+
 // remember saves the sectors of [from, to) as they were at the last Sync, if they are still so.
 func (n *node) remember(from, to int64) {
 	for start := from - from%sector; start < min(to, n.syncedSize); start += sector {
