@@ -30,6 +30,7 @@ type Snapshots struct {
 
 const (
 	cleanEvery    = time.Minute
+	checkEvery    = time.Minute     // at most, of what is served
 	snapshotRetry = time.Minute     // after one could not be made, for want of room or of anything new
 	snapshotPause = 5 * time.Second // … at least, however much room there is again
 )
@@ -46,6 +47,9 @@ type snapshots struct {
 
 	making *Job // outstanding
 
+	served    bool         // one that is served is being checked
+	checkNext raft.Instant // no such check before
+
 	download *storage.Download
 	checking *Job // outstanding: the download's, or that of one that was given up
 	given    bool // up, while it is checked
@@ -56,7 +60,7 @@ type snapshots struct {
 // Job is work that takes a disk's time. It may be run once, on any goroutine, beside everything else; the driver reports
 // its end as Done. Close waits for no job: there must not be any.
 type Job struct {
-	Name   string // of what is done, for people: snapshot, verify or clean
+	Name   string // of what is done, for people: snapshot, verify, check or clean
 	run    func() error
 	cancel func()
 	done   func(error)
@@ -361,7 +365,31 @@ func (r *Replica) answerSnapshot(id raft.RequestID, f raft.FetchSnapshotResponse
 		r.fail(fatalOf("read a snapshot", err))
 	default:
 		r.answer(id, result)
+		if f.Position == 0 {
+			r.checkServed(f.Snapshot)
+		}
 	}
+}
+
+// checkServed looks whether a snapshot is whole that somebody begins to download. One that has rotted would be asked for
+// again and again, in vain, until the next one is made of it, and that fails. So the process ends: the next takes what
+// stands in for it and makes a new one, and another voter leads meanwhile.
+func (r *Replica) checkServed(id raft.OffsetAndEpoch) {
+	s := &r.snapshots
+	if s.served || r.now < s.checkNext {
+		return
+	}
+	check, err := r.dir.BeginCheck(id)
+	if err != nil {
+		return // cleaned away meanwhile
+	}
+	s.served, s.checkNext = true, r.now.Add(checkEvery)
+	r.out.Jobs = append(r.out.Jobs, &Job{Name: "check", run: check.Run, cancel: check.Cancel, done: func(err error) {
+		s.served = false
+		if err != nil && !errors.Is(err, storage.ErrCanceled) {
+			r.fail(fatalOf("check a snapshot", err))
+		}
+	}})
 }
 
 // Snapshots tells of the snapshots here.

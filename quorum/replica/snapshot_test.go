@@ -371,6 +371,50 @@ func TestPiecesOfASnapshotAreServed(t *testing.T) {
 	}
 }
 
+// A snapshot that has rotted on the leader's disk is found as soon as somebody downloads it. The next process makes another.
+func TestARottenSnapshotIsNotServedForEver(t *testing.T) {
+	d := newDriver(t, 1)
+	d.reopenWith(0, Snapshots{Bytes: 3000})
+	d.pass(10 * time.Second)
+	d.fill(0, 60) // in one segment: the log reaches down to 0
+	newest := d.r.Snapshots().Newest
+	if newest.ID.Offset == 0 || d.r.Dir().Log.Start() > 0 {
+		t.Fatalf("snapshot %+v, the log starts at %d", newest, d.r.Dir().Log.Start())
+	}
+	ask := func(position int64) Output {
+		return d.r.Step(d.now, Core{Event: raft.Inbound{ID: d.id(), Request: raft.FetchSnapshotRequest{
+			Replica: raft.ReplicaKey{ID: 9, DirectoryID: raft.UUID{9}}, Epoch: d.r.Status().Election.Epoch, Snapshot: newest.ID, Position: position, MaxBytes: 100,
+		}}})
+	}
+	for _, o := range []Output{ask(0), ask(100), ask(0)} { // that it is whole is looked up once
+		d.take(o)
+	}
+	if d.now = d.now.Add(time.Minute); d.ran == 0 {
+		t.Fatal("nobody looked at what is served")
+	}
+	ran := d.ran
+	if d.take(ask(100)); d.ran != ran {
+		t.Error("it is looked at for each piece")
+	}
+	if err := d.fs.Rot(fmt.Sprintf("/data/__cluster_metadata-0/%020d-%010d.checkpoint", newest.ID.Offset, newest.ID.Epoch), newest.Size/2); err != nil {
+		t.Fatal(err)
+	}
+	o := ask(0)
+	if len(o.Jobs) != 1 {
+		t.Fatalf("%d jobs, want one", len(o.Jobs))
+	}
+	o = d.r.Step(d.now, Done{Job: o.Jobs[0], Err: o.Jobs[0].Run()})
+	if o.Fatal == nil || o.Fatal.Reason != raft.FatalReason(storage.LogCorrupt) {
+		t.Fatalf("fatal %+v, want LOG_CORRUPT", o.Fatal)
+	}
+	d.r.Abandon()
+	d.open()
+	d.pass(10 * time.Second)
+	if s := d.r.Snapshots(); s.Newest.ID.Offset < newest.ID.Offset {
+		t.Errorf("the next process has %+v, want one up to %d at least", s.Newest, newest.ID.Offset)
+	}
+}
+
 func TestADamagedSnapshotIsNotBelieved(t *testing.T) {
 	id, content := leaderSnapshot(t)
 	content[len(content)/2] ^= 1
