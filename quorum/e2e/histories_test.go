@@ -117,26 +117,10 @@ func newHistory(t *testing.T, seed uint64, sum *figures) *history {
 		h.snapshot = append(h.snapshot, map[int64]bool{})
 	}
 	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
-	h.client = h.dial(kgo.ProducerBatchCompression(codecs[dice.IntN(len(codecs))]))
+	h.client = dial(t, h.bootstrap(), kgo.ProducerBatchCompression(codecs[dice.IntN(len(codecs))]))
 	h.quorum.settled()
 	h.introduce()
 	return h
-}
-
-func (h *history) dial(opts ...kgo.Opt) *kgo.Client {
-	h.t.Helper()
-	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(h.bootstrap()...),
-		kgo.DefaultProduceTopic(topic),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
-		kgo.MetadataMinAge(10 * time.Millisecond),
-	}, opts...)...)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.t.Cleanup(client.Close)
-	return client
 }
 
 // play does things at random until each member has made ten snapshots.
@@ -431,11 +415,7 @@ func first(all []entry) any {
 // consume reads with franz-go, which the leader points to the member in the client's rack.
 func (h *history) consume(p *process) (all []entry) {
 	h.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(p.client()), kgo.Rack(fmt.Sprintf("rack-%d", p.id)),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	client := dial(h.t, []string{p.client()}, kgo.Rack(fmt.Sprintf("rack-%d", p.id)), fromStart())
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -77,7 +77,7 @@ type audit struct {
 func (l *load) audit() *audit {
 	l.t.Helper()
 	a := &audit{l: l, seen: make([]int, len(l.acked))}
-	a.client = l.dial(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords())
+	a.client = dial(l.t, l.brokers, fromStart(), kgo.KeepControlRecords())
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.done.Go(func() {

@@ -125,12 +125,7 @@ const (
 
 func newImage(t *testing.T, q *quorum) *image {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(q.bootstrap()...), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.NoCompression()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := dial(t, q.bootstrap(), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	return &image{t: t, client: client, dice: rand.New(rand.NewPCG(1, 2))}
 }
 
@@ -184,11 +179,7 @@ func (w *image) compare(p *process) {
 	w.newest = append(w.newest, 0)
 	last := len(w.newest) - 1
 	w.write([]*kgo.Record{w.record(last)})
-	reader, err := kgo.NewClient(kgo.SeedBrokers(p.client()), kgo.Rack(fmt.Sprintf("rack-%d", p.id)),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	reader := dial(w.t, []string{p.client()}, kgo.Rack(fmt.Sprintf("rack-%d", p.id)), fromStart())
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

@@ -35,27 +35,33 @@ var value = bytes.Repeat([]byte("x"), 100)
 func begin(t *testing.T, brokers []string, writers int) *load {
 	t.Helper()
 	l := &load{t: t, brokers: brokers, stop: make(chan struct{}), acked: make([]int, writers)}
-	l.client = l.dial()
+	l.client = dial(t, brokers)
 	for w := range writers {
 		l.group.Go(func() { l.write(w) })
 	}
 	return l
 }
 
+// fromStart reads the topic from its beginning.
+func fromStart() kgo.Opt {
+	return kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}})
+}
+
 // dial makes a client with its defaults, but for the back-off after a failure, which is 10 ms, also for asking anew who
 // leads. So what is measured is the quorum's gap and not the client's patience.
-func (l *load) dial(opts ...kgo.Opt) *kgo.Client {
-	l.t.Helper()
+func dial(t *testing.T, brokers []string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
 	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(l.brokers...),
+		kgo.SeedBrokers(brokers...),
 		kgo.DefaultProduceTopic(topic),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 10 * time.Millisecond }),
 		kgo.MetadataMinAge(10 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
+	t.Cleanup(client.Close)
 	return client
 }
 
@@ -117,7 +123,7 @@ func (l *load) end() {
 	l.group.Wait()
 	l.client.Close()
 
-	reader := l.dial(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	reader := dial(l.t, l.brokers, fromStart())
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
