@@ -17,7 +17,9 @@ func leaderOfSet(t testing.TB, ids ...NodeID) (*member, *Node) {
 	n := m.node
 	if n.role != Leader {
 		win(n)
-		m.take()
+		for _, s := range m.take().sends {
+			do(m, Outcome{Correlation: s.Correlation, Response: BeginQuorumEpochResponse{Header{Epoch: 1, Leader: 1}}})
+		}
 	}
 	do(m, m.flushed())
 	for _, id := range ids[1:] {

@@ -9,20 +9,7 @@ import (
 // leaderOf makes voter 1 of three a leader of epoch 1 whose control batch is committed, with followers 2 and 3 parked.
 func leaderOf(t testing.TB) (*member, *Node) {
 	t.Helper()
-	m, n := nodeOf(t, ElectionState{0, None, NoReplica})
-	win(n)
-	for _, s := range m.take().sends {
-		n.Step(n.now, Outcome{Correlation: s.Correlation, Response: BeginQuorumEpochResponse{Header{Epoch: 1, Leader: 1}}})
-		m.take()
-	}
-	n.Step(n.now, m.flushed())
-	m.take()
-	for _, id := range []NodeID{2, 3} {
-		fetch(m, id, ConnID(id), n.log.end)
-	}
-	if n.highWatermark != n.log.end {
-		t.Fatalf("high watermark %d, log end %d", n.highWatermark, n.log.end)
-	}
+	m, n := leaderOfSet(t, 1, 2, 3)
 	fetch(m, 2, 2, n.log.end)
 	return m, n
 }
