@@ -370,18 +370,7 @@ func TestNewVoterCountsFromItsNextFetch(t *testing.T) {
 
 // TestSoleVoterAfterARemovalStaysInOffice is C-091 for a quorum that has become one of one.
 func TestSoleVoterAfterARemovalStaysInOffice(t *testing.T) {
-	set := testVoters(1, 2)
-	m := newMember(testConfig(1, set), dynamic(set))
-	if err := m.boot(0); err != nil {
-		t.Fatal(err)
-	}
-	m.take()
-	n := m.node
-	win(n)
-	m.take()
-	n.Step(n.now, m.flushed())
-	m.take()
-	fetch(m, 2, 2, n.log.end)
+	m, n := leaderOfSet(t, 1, 2)
 	n.Step(n.now, Inbound{ID: 60, Request: removal(2)})
 	m.take()
 	n.Step(n.now, m.flushed())
