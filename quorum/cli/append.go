@@ -39,8 +39,11 @@ the command stops and says how many were appended; one that nobody acknowledged 
 		Example: `  quorum append greeting hello --bootstrap 127.0.0.1:9092
   printf 'a\t1\nb\t2\na\n' | quorum append --bootstrap 127.0.0.1:9092`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 0 && len(args) != 2 {
+			switch {
+			case len(args) != 0 && len(args) != 2:
 				return fmt.Errorf("%d arguments: want KEY and VALUE, or none and lines of standard input", len(args))
+			case len(args) == 2 && args[0] == "":
+				return errors.New("the key is empty: want KEY and VALUE")
 			}
 			return nil
 		},

@@ -54,6 +54,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		{[]string{"fromat"}, `quorum: unknown command "fromat" for "quorum"…`},
 		{[]string{"describe", "stauts"}, `quorum: unknown command "stauts" for "quorum describe"…`},
+		{[]string{"append", "", "value", "--bootstrap", closed}, "quorum: the key is empty: want KEY and VALUE"},
 		{[]string{"describe", "status"}, "quorum: --bootstrap-controller is missing: want HOST:PORT,…"},
 		{[]string{"describe", "status", "--bootstrap-controller", "nowhere"}, `quorum: --bootstrap-controller "nowhere": want HOST:PORT,…`},
 		{[]string{"describe", "status", "--bootstrap-controller", closed}, "quorum: no leader was found: " + closed + ": connect: connection refused"},
@@ -443,6 +444,21 @@ func TestQuorumEndToEnd(t *testing.T) {
 	env.Stdin = strings.NewReader("x\t1\n\tno key\n")
 	if code := Run(t.Context(), env); code == 0 || stderr.String() != "quorum: append: line 2: the key is empty: want KEY, a tab, VALUE (1 records were appended)\n" {
 		t.Errorf("a line without a key: code %d, %s", code, stderr)
+	}
+
+	// Addresses of other listeners are told for what they are.
+	for _, test := range []struct {
+		says string
+		args []string
+	}{
+		{"quorum: no member answers: the connection was closed: want the CLIENT address of a member\n", []string{"append", "k", "v", "--bootstrap", q.controllers}},
+		{"quorum: no member answers: the time is up: want the CLIENT address of a member\n", []string{"read", "--timeout", "300ms", "--bootstrap", q.health}},
+		{": is for clients: want the CONTROLLER address of a member\n", []string{"describe", "status", "--bootstrap-controller", q.clients}},
+	} {
+		env, _, stderr := world(t, test.args...)
+		if code := Run(t.Context(), env); code != 1 || !strings.HasSuffix(stderr.String(), test.says) {
+			t.Errorf("%s: code %d, %s", strings.Join(test.args, " "), code, stderr)
+		}
 	}
 
 	// Beside the running members.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -142,7 +143,7 @@ func (c *Client) viewBy(ctx context.Context, address string) (v *view, soon bool
 		v.Quorum, err = c.describeQuorum(k)
 		return err
 	})
-	if err != nil && v.leader != address {
+	if _, answered := errors.AsType[*Error](err); err != nil && !answered && v.leader != address {
 		err = fmt.Errorf("%s says that node %d leads: %w", address, leaderID, err)
 	}
 	if err != nil {
@@ -157,6 +158,9 @@ func (k *conn) describeCluster() (*kmsg.DescribeClusterResponse, error) {
 	req.EndpointType = wire.EndpointControllers
 	if err := k.request(req, 1, resp); err != nil {
 		return nil, err
+	}
+	if raft.ErrorCode(resp.ErrorCode) == wire.MismatchedEndpointType {
+		return nil, errors.New("is for clients: want the CONTROLLER address of a member")
 	}
 	return resp, check(resp.ErrorCode, resp.ErrorMessage)
 }

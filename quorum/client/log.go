@@ -86,7 +86,14 @@ func (l *Log) Close() { l.kafka.Close() }
 // Ping finds out whether any bootstrap server answers, so that a wrong address is told at once rather than after all
 // retries.
 func (l *Log) Ping(ctx context.Context) error {
-	if err := l.kafka.Ping(ctx); err != nil {
+	err := l.kafka.Ping(ctx)
+	if _, closed := errors.AsType[*kgo.ErrFirstReadEOF](err); closed {
+		return errors.New("the connection was closed: want the CLIENT address of a member")
+	}
+	if err != nil && over(ctx) {
+		return errors.New("the time is up: want the CLIENT address of a member")
+	}
+	if err != nil {
 		return plain(err)
 	}
 	return nil
