@@ -27,6 +27,7 @@ type loop struct {
 	leaderContact raft.Instant
 	caughtUp      bool
 	nextPrune     raft.Instant
+	late          raft.Instant              // the last deadline that was met late
 	jobs          map[*replica.Job]struct{} // that run
 	claims        claims
 }
@@ -45,6 +46,9 @@ type flushed struct {
 
 // beatEvery is how often the loop comes round even if nothing happens, which /livez watches.
 const beatEvery = time.Second
+
+// lateAfter is how late a deadline may be met before it is counted as late: a small part of the timeouts that elect leaders.
+const lateAfter = 100 * time.Millisecond
 
 // roundSize bounds the events of one round, after which timers and flushes get their turn.
 const roundSize = 256
@@ -80,18 +84,18 @@ func (s *server) runLoop(ctx context.Context) error {
 		case s.stopped:
 			return nil
 		}
-		timer.Reset(s.sleep())
-		idle := time.Now()
+		since, due := s.now(), s.due()
+		timer.Reset(time.Duration(due - since))
 		select {
 		case f := <-s.inbox:
-			s.metrics.idle.add(time.Since(idle).Seconds())
+			s.woke(since, due)
 			f()
 			s.round()
 		case f := <-s.flushed:
-			s.metrics.idle.add(time.Since(idle).Seconds())
+			s.woke(since, due)
 			s.afterFlush(f)
 		case <-timer.C:
-			s.metrics.idle.add(time.Since(idle).Seconds())
+			s.woke(since, due)
 			s.round() // what has come already comes first: a late wake-up is no silent leader
 			s.step(replica.Tick{})
 		case <-stop:
@@ -121,12 +125,20 @@ func (s *server) round() {
 	}
 }
 
-func (s *server) sleep() time.Duration {
-	at := s.replica.Deadline()
-	if at == raft.Never {
-		return beatEvery
+// due is when the loop has to come round next.
+func (s *server) due() raft.Instant {
+	return min(s.replica.Deadline(), s.now().Add(beatEvery))
+}
+
+// woke notes how long the loop has waited, and whether for longer than it may. A deadline that passed while it worked is late
+// as well, but only once.
+func (s *server) woke(since, due raft.Instant) {
+	now := s.now()
+	s.metrics.idle.add(time.Duration(now - since).Seconds())
+	if now > due.Add(lateAfter) && due != s.late {
+		s.late = due
+		s.metrics.lateTicks.Add(1)
 	}
-	return min(max(time.Duration(at-s.now()), 0), beatEvery)
 }
 
 // stop begins a graceful stop: a leader hands over, everybody else has nothing to wait for.

@@ -30,6 +30,7 @@ type metrics struct {
 	refusedConnections atomic.Uint64
 	refusedObservers   atomic.Uint64
 	keyConflicts       atomic.Uint64
+	lateTicks          atomic.Uint64
 	handoffs           atomic.Uint64 // that this member ended as the old leader
 
 	jobs jobTimes
@@ -181,6 +182,7 @@ func (s *server) exposeOwn(e *exposition, v *view) {
 	if h := v.Handoff; h.WriteGap > 0 {
 		e.gauge("quorum_handoff_write_gap_seconds", "How long no append could commit in the newest handoff.", h.WriteGap.Seconds(), "measured_by", h.MeasuredBy)
 	}
+	e.counter("quorum_late_ticks_total", "Deadlines that the loop met more than 100 ms late, for want of processor time or by a slow disk.", m.lateTicks.Load())
 	e.counter("quorum_dropped_fetches_total", "Fetch answers with records that were damaged or out of place.", m.droppedBatches.Load())
 	e.counter("quorum_rejected_batches_total", "Clients' batches that were refused as they came.", m.rejectedBatches.Load())
 	e.counter("quorum_refused_connections_total", "Connections beyond a bound.", m.refusedConnections.Load())
