@@ -149,10 +149,20 @@ func TestDescribeQuorumSaysWhy(t *testing.T) {
 	}
 
 	m := startMember(t)
+	m.nodes = []wire.Node{node(t, 2, nothing)}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err = (&Client{}).DescribeQuorum(ctx, []string{m.address, nothing})
 	if want := "no leader was found: " + m.address + ": knows no leader; " + nothing + ": connect: connection refused"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+
+	// Who leads, by all that is known, is gone.
+	m.leader.Store(2)
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = (&Client{}).DescribeQuorum(ctx, []string{m.address})
+	if want := "no leader was found: " + m.address + " says that node 2 leads: " + nothing + ": connect: connection refused"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 
