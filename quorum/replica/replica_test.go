@@ -582,7 +582,7 @@ func TestProducersFollowTheTruncatedLog(t *testing.T) {
 	}
 }
 
-func TestAnUnknownControlRecordIsFatal(t *testing.T) {
+func TestST26UnknownControlRecordIsFatal(t *testing.T) {
 	d := newDriver(t, 3)
 	to := d.follow(6)
 	unknown := record.EncodeControls(0, 6, 0, record.Control{Type: 99})

@@ -113,7 +113,7 @@ func TestMemberCanBeStoppedWhileItWaitsForItsDirectory(t *testing.T) {
 	}
 }
 
-// A voter that comes back with an empty disk is somebody else: it follows, and has no vote under its old name (ST-24).
+// A voter that comes back with an empty disk is somebody else: it follows, and has no vote under its old name (ST-22, ST-24).
 func TestST24WipedVoterComesBackAsAnObserver(t *testing.T) {
 	c := newCluster(t, 3, 0, "cluster.id="+testCluster)
 	leader := c.leader()

@@ -528,7 +528,7 @@ func TestNoMoreThanOneGroupIsUnsynced(t *testing.T) {
 	}
 }
 
-func TestUnknownControlRecordStopsTheStart(t *testing.T) {
+func TestST26UnknownControlRecordStopsTheStart(t *testing.T) {
 	fsys := formatted(t)
 	mustClose(t, open(t, fsys, opts))
 	raw := unknownControl()
