@@ -32,7 +32,7 @@ func (w *world) calm() {
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil = 0, 0
-		m.disk.crashIn, m.disk.failSync = 0, false
+		m.disk.crashIn, m.disk.failSync = 0, nothing
 		m.disk.drain()
 		m.resume()
 		if healed[i] {

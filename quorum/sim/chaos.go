@@ -150,7 +150,10 @@ func (w *world) strike(d dice, k faultKind) bool {
 		if !m.up {
 			return false
 		}
-		m.disk.failSync = true
+		m.disk.failSync = aSegment
+		if w.plan.votesFail {
+			m.disk.failSync = oneOf(d, aSegment, aVote, aVotesName)
+		}
 	case slowDisk:
 		m.slowUntil = w.now + long
 		w.trace.member(m, "slow disk for %v", long)

@@ -24,6 +24,8 @@ type disk struct {
 
 	// quorum-state as it was last renamed into place, and as a power cut would leave it.
 	state, durableState *raft.ElectionState
+	stateSynced         bool                     // the bytes of state are on disk, if perhaps not yet under its name
+	spareSynced         bool                     // … and those of what is to become quorum-state next
 	onState             func(raft.ElectionState) // hears of each new durable content
 
 	checkpoints  []raft.OffsetAndEpoch // with their names, the bootstrap checkpoint not among them
@@ -35,11 +37,11 @@ type disk struct {
 	cut  int       // truncations of this process's time
 
 	// Faults that are about to happen.
-	crashIn  int  // the process dies at this many changing calls from now; 0: it does not
-	failSync bool // the next fsync of a segment fails
-	failed   bool // one has failed: the process must end
-	full     bool // there is little room, or none
-	// poison holds, for each segment whose fsync failed, the position from which on the kernel believes the pages to be
+	crashIn  int    // the process dies at this many changing calls from now; 0: it does not
+	failSync syncOf // the next fsync of that fails
+	failed   syncOf // one has failed: the process must end
+	full     bool   // there is little room, or none
+	// poison holds, for each file whose fsync failed, the position from which on the kernel believes the pages to be
 	// clean: another fsync succeeds and does nothing, until they are written again.
 	poison map[string]int64
 
@@ -49,6 +51,16 @@ type disk struct {
 func newDisk(mem *vfs.Mem, p *plant) *disk {
 	return &disk{FS: mem, mem: mem, poison: map[string]int64{}, plant: p}
 }
+
+// syncOf is what an fsync makes durable.
+type syncOf int
+
+const (
+	nothing    syncOf = iota
+	aSegment          // of the log
+	aVote             // what is to become quorum-state
+	aVotesName        // the directory, in which quorum-state has just got its name
+)
 
 // died is the panic by which a process dies in the midst of a step, between two calls on its disk.
 type died struct{ d *disk }
@@ -87,7 +99,7 @@ func (d *disk) release() {
 	if d.lock != nil {
 		_ = d.lock.Close()
 	}
-	d.lock, d.crashIn, d.failSync, d.failed = nil, 0, false, false
+	d.lock, d.crashIn, d.failSync, d.failed = nil, 0, nothing, nothing
 }
 
 func (d *disk) Lock(name string) (io.Closer, error) {
@@ -135,10 +147,12 @@ func (d *disk) rescan() {
 			}
 		}
 	}
+	d.stateSynced, d.spareSynced = true, true
 }
 
 func isSegment(name string) bool { return strings.HasSuffix(name, ".log") }
 func isState(name string) bool   { return path.Base(name) == "quorum-state" }
+func isSpare(name string) bool   { return path.Base(name) == "quorum-state.tmp" }
 
 // readState parses quorum-state on its own, so that a mistake in package storage is not repeated here.
 func (d *disk) readState(name string) {
@@ -197,7 +211,7 @@ func (d *disk) Rename(from, to string) error {
 		d.log.remove(from)
 	}
 	if isState(to) {
-		d.readState(to)
+		d.replaceState(to)
 	}
 	if isCheckpoint(to) {
 		d.checkpoints = append(d.checkpoints, checkpointID(to))
@@ -214,9 +228,15 @@ func (d *disk) Exchange(a, b string) error {
 		return err
 	}
 	if isState(b) {
-		d.readState(b)
+		d.replaceState(b)
 	}
 	return nil
+}
+
+// replaceState sees what was the spare get the name quorum-state.
+func (d *disk) replaceState(name string) {
+	d.readState(name)
+	d.stateSynced, d.spareSynced = d.spareSynced, d.stateSynced
 }
 
 func (d *disk) Remove(name string) error {
@@ -238,11 +258,15 @@ func (d *disk) SyncDir(dir string) error {
 	if d.plant.keepsDirUnsynced(dir, d.state != d.durableState) {
 		return nil
 	}
+	if d.failSync == aVotesName && d.state != d.durableState {
+		d.failSync, d.failed = nothing, aVotesName
+		return syscall.EIO
+	}
 	if err := d.FS.SyncDir(dir); err != nil {
 		return err
 	}
 	d.log.syncDir(dir)
-	if d.state != d.durableState && strings.HasSuffix(dir, "-0") {
+	if d.state != d.durableState && d.stateSynced && strings.HasSuffix(dir, "-0") {
 		d.durableState = d.state
 		if d.onState != nil {
 			d.onState(*d.state)
@@ -262,6 +286,9 @@ func (f *watchedFile) WriteAt(p []byte, off int64) (int, error) {
 	f.d.change()
 	if from, ok := f.d.poison[f.name]; ok && off <= from {
 		delete(f.d.poison, f.name) // the pages are dirty again
+	}
+	if isSpare(f.name) {
+		f.d.spareSynced = false
 	}
 	same := isSegment(f.name) && f.holds(p, off)
 	n, err := f.File.WriteAt(p, off)
@@ -302,9 +329,14 @@ func (f *watchedFile) Truncate(size int64) error {
 
 func (f *watchedFile) Sync() error {
 	f.d.change()
-	if isSegment(f.name) && f.d.failSync {
-		f.d.failSync, f.d.failed = false, true
+	switch {
+	case f.d.failSync == aSegment && isSegment(f.name):
 		f.d.poison[f.name] = f.d.log.segment(f.name).synced
+		f.d.failSync, f.d.failed = nothing, aSegment
+		return syscall.EIO
+	case f.d.failSync == aVote && isSpare(f.name):
+		f.d.poison[f.name] = 0
+		f.d.failSync, f.d.failed = nothing, aVote
 		return syscall.EIO
 	}
 	if _, ok := f.d.poison[f.name]; ok {
@@ -315,6 +347,9 @@ func (f *watchedFile) Sync() error {
 	}
 	if err := f.File.Sync(); err != nil {
 		return err
+	}
+	if isSpare(f.name) {
+		f.d.spareSynced = true
 	}
 	if isSegment(f.name) {
 		size, err := f.Size()

@@ -44,7 +44,8 @@ const (
 	votedInAgain                   // a node that lost its disk is a voter with the new one
 	noRoomForEpoch                 // a member has no room to open an epoch
 	votedWithoutRoom               // … and votes
-	markCount          = int(votedWithoutRoom) + 1
+	voteNotSynced                  // an fsync of quorum-state failed
+	markCount          = int(voteNotSynced) + 1
 )
 
 func (k mark) String() string {
@@ -56,7 +57,7 @@ func (k mark) String() string {
 		"flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
-		"voted in again", "no room to open an epoch", "voted without room to lead",
+		"voted in again", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
 	}[k]
 }
 

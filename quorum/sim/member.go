@@ -180,7 +180,7 @@ func (m *member) start() {
 	m.seen = newSeen()
 	m.connect()
 	options := storage.Options{ClusterID: clusterID, NodeID: m.id, SegmentBytes: m.w.plan.segmentBytes, Reserve: diskReserve}
-	m.disk.failed = false
+	m.disk.failed = nothing
 	r, err := replica.Open(m.disk, dataDir, options, m.config(), m.clock.read(m.w.now))
 	if err != nil && m.disk.full && errors.Is(err, storage.ErrDiskFull) {
 		m.up = false
@@ -267,7 +267,7 @@ func (m *member) stopped() {
 		m.alone(m.w.now+time.Millisecond, m.stopped)
 		return
 	}
-	if err := m.replica.Close(); err != nil && !m.disk.failed && !m.disk.full {
+	if err := m.replica.Close(); err != nil && m.disk.failed == nothing && !m.disk.full {
 		m.w.violate("RecoversFromCrash", "node %d does not close: %v", m.id, err)
 	}
 	m.disk.release()

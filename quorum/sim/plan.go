@@ -42,6 +42,7 @@ type plan struct {
 	nimble     bool // clients tell a newer leader from an older one, and remember who did not answer
 
 	snapshots snapshotPlan
+	votesFail bool // an fsync that fails may be one of quorum-state
 
 	aside    bool                      // who is cut off at the end is cut off from the other voters only
 	autoJoin bool                      // who is no voter but might be asks to be made one
@@ -51,7 +52,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 6
+const generation = 7
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -146,6 +147,7 @@ func drawAs(seed uint64, generation int) plan {
 		p.every[loseVoter] = d.between(2*time.Second, 8*time.Second)
 	}
 	p.nimble = generation >= 6
+	p.votesFail = generation >= 7
 	return p
 }
 

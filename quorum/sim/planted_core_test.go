@@ -137,6 +137,14 @@ var coreBugs = []planted{
 		arrange: reconfigured,
 	},
 	{
+		name: "a write of quorum-state that failed is overlooked", within: 40, finds: []string{"FsyncErrorIsFatal"},
+		edits: []edit{{"storage/dir.go", "		if err := d.writeState(raw); err != nil {", "		if err := d.writeState(raw); err != nil && !BUG {"}},
+		arrange: func(p *plan) { // elections, and disks that fail in their midst
+			p.voters, p.votesFail = 3, true
+			p.every[failSync], p.every[handoff] = 500*time.Millisecond, 500*time.Millisecond
+		},
+	},
+	{
 		name: "a leader that is removed stays in office", within: 60, finds: []string{"ValuesNotStuck", "ReconfigurationNotStuck"},
 		edits:   []edit{{"raft/voters.go", "	return n.role == Leader && !n.isVoter &&", "	return !BUG && n.role == Leader && !n.isVoter &&"}},
 		arrange: reconfigured,

@@ -18,9 +18,12 @@ func (m *member) step(e replica.Event, format string, args ...any) {
 
 // finish checks what a step has done and carries out what it asks for.
 func (m *member) finish(out replica.Output, format string, args ...any) {
-	if out.Fatal != nil && m.disk.failed && out.Fatal.Reason == raft.FatalReason(storage.DiskIOError) {
+	if out.Fatal != nil && m.disk.failed != nothing && out.Fatal.Reason == raft.FatalReason(storage.DiskIOError) {
 		m.w.trace.member(m, "ends with %s", out.Fatal.Reason)
 		m.w.saw(fsyncFailed)
+		if m.disk.failed != aSegment {
+			m.w.saw(voteNotSynced)
+		}
 		m.die(m.io.chance(0.3))
 		m.w.in(m.io.about(m.w.plan.down), m.start)
 		return
@@ -31,7 +34,7 @@ func (m *member) finish(out replica.Output, format string, args ...any) {
 		m.w.in(m.io.about(m.w.plan.down), m.start)
 		return
 	}
-	if m.disk.failed && !m.flushing {
+	if told := !m.flushing || m.disk.failed != aSegment; m.disk.failed != nothing && told {
 		m.w.violate("FsyncErrorIsFatal", "node %d goes on after an fsync failed", m.id)
 	}
 	if out.Fatal != nil {
