@@ -45,7 +45,8 @@ const (
 	noRoomForEpoch                 // a member has no room to open an epoch
 	votedWithoutRoom               // … and votes
 	voteNotSynced                  // an fsync of quorum-state failed
-	markCount          = int(voteNotSynced) + 1
+	upgradeUndone                  // a truncation took kraft.version back
+	markCount          = int(upgradeUndone) + 1
 )
 
 func (k mark) String() string {
@@ -58,6 +59,7 @@ func (k mark) String() string {
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
 		"voted in again", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
+		"kraft.version taken back",
 	}[k]
 }
 

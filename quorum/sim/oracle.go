@@ -30,7 +30,7 @@ import (
 //	StatesMatchRoles        an observer never campaigns or leads
 //	OneChangeAtATime        voter sets that follow each other in a log differ by one voter; a leader appends one only when the
 //	                        one before, and its own epoch's first record, are committed
-//	VotersFollowLog         the voters a member goes by are those of the newest such record in its log
+//	VotersFollowLog         the voters and the kraft.version a member goes by are those of the newest such records in its log
 //	EveryRequestAnswered    what one member asks another is answered, if only to say no, in the time that was allowed for it
 type oracle struct {
 	w       *world
@@ -90,6 +90,7 @@ type seen struct {
 	voters        raft.VoterSet // by its own word, as compared with its log last
 	known         int64         // the largest high watermark it ever knew
 	sets          int
+	versions      int
 	votersIn      *batch
 	epoch         raft.Epoch
 	leader        raft.NodeID
@@ -342,9 +343,16 @@ func (o *oracle) changes(m *member, st *raft.Status, b *batch) {
 	}
 }
 
-// lookAtVoters compares the voters that a member goes by with the log that it goes by.
+// lookAtVoters compares the voters, and the kraft.version, that a member goes by with the log that it goes by.
 func (o *oracle) lookAtVoters(m *member, st *raft.Status) {
 	s, newest := &m.seen, m.disk.log.newestSet()
+	if version := o.w.versionOf(m); st.KRaftVersion != version {
+		o.w.violate("VotersFollowLog", "node %d goes by kraft.version %d, its log says %d", m.id, st.KRaftVersion, version)
+	}
+	if n := len(m.disk.log.versions); n < s.versions {
+		o.w.saw(upgradeUndone)
+	}
+	s.versions = len(m.disk.log.versions)
 	if sameSet(s.voters, st.Voters) && s.votersIn == newest {
 		return
 	}

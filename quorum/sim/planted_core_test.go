@@ -137,6 +137,20 @@ var coreBugs = []planted{
 		arrange: reconfigured,
 	},
 	{
+		name: "a truncation leaves kraft.version as it is", within: 400, finds: []string{"VotersFollowLog"},
+		edits: []edit{{"raft/voters.go", "	h.versions = slices.DeleteFunc(h.versions, func(v versionAt) bool { return v.offset >= end })", "	h.versions = slices.DeleteFunc(h.versions, func(v versionAt) bool { return !BUG && v.offset >= end })"}},
+		arrange: func(p *plan) { // leaders that are cut off as they raise it
+			p.kraftVersion, p.voters, p.spares, p.wire = 0, 3, 0, false
+			p.every = [faultKinds]time.Duration{}
+			p.every[upgrade], p.every[isolate] = 300*time.Millisecond, 300*time.Millisecond
+		},
+	},
+	{
+		name: "kraft.version is not learnt from the log", within: 20, finds: []string{"VotersFollowLog"},
+		edits:   []edit{{"raft/voters.go", "		h.versions = append(h.versions, versionAt{offset, r.Version})\n", "		if BUG && offset >= 0 {\n			return\n		}\n		h.versions = append(h.versions, versionAt{offset, r.Version})\n"}},
+		arrange: func(p *plan) { p.kraftVersion, p.spares, p.wire, p.every[upgrade] = 0, 0, false, 300*time.Millisecond },
+	},
+	{
 		name: "a write of quorum-state that failed is overlooked", within: 40, finds: []string{"FsyncErrorIsFatal"},
 		edits: []edit{{"storage/dir.go", "		if err := d.writeState(raw); err != nil {", "		if err := d.writeState(raw); err != nil && !BUG {"}},
 		arrange: func(p *plan) { // elections, and disks that fail in their midst

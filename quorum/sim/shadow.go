@@ -20,16 +20,22 @@ type batch struct {
 	chain uint64
 	// voters is the set that it puts in force; nil for most.
 	voters raft.VoterSet
+	// version is the kraft.version that it puts in force; unchanged for most.
+	version int16
 
 	segment  string
 	position int64
 }
+
+// unchanged is no kraft.version.
+const unchanged = -1
 
 // shadow is a log as the calls on the file system tell it.
 type shadow struct {
 	segments []*shadowSegment
 	batches  []*batch
 	sets     []*batch // those of them that change the voter set
+	versions []*batch // … and kraft.version
 	durable  int      // this many batches, from the first, would survive a power cut
 	grown    int      // batches from here on were appended since the oracle looked last
 	end      int64
@@ -92,30 +98,44 @@ func (l *shadow) add(name string, position int64, h record.Header, raw []byte) {
 	b.chain = chain(before, b)
 	l.batches = append(l.batches, b)
 	l.end = b.last + 1
-	if b.voters = votersIn(b); b.voters != nil {
+	b.voters, b.version = inForce(b)
+	l.learn(b)
+}
+
+// learn notes what a batch that has got into the log puts in force.
+func (l *shadow) learn(b *batch) {
+	if b.voters != nil {
 		l.sets = append(l.sets, b)
+	}
+	if b.version != unchanged {
+		l.versions = append(l.versions, b)
 	}
 }
 
-// votersIn is the voter set that a batch puts in force, nil if it leaves it as it is.
-func votersIn(b *batch) (set raft.VoterSet) {
+// inForce are the voter set and the kraft.version that a batch puts in force; nil and unchanged if it leaves them as they are.
+func inForce(b *batch) (set raft.VoterSet, version int16) {
 	if !b.IsControl() {
-		return nil
+		return nil, unchanged
 	}
 	parsed, err := record.Parse(b.raw)
 	if err != nil {
-		return nil // the checksum is the replica's business
+		return nil, unchanged // the checksum is the replica's business
 	}
 	records, err := record.DecodeControl(parsed)
 	if err != nil {
-		return nil
+		return nil, unchanged
 	}
+	version = unchanged
 	for _, r := range records {
-		if v, ok := r.(raft.Voters); ok {
-			set = v.Set
+		switch r := r.(type) {
+		case raft.Voters:
+			set = r.Set
+		case raft.KRaftVersion:
+			version = r.Version
+		case raft.LeaderChange:
 		}
 	}
-	return set
+	return set, version
 }
 
 func chain(before uint64, b *batch) uint64 {
@@ -141,8 +161,10 @@ func (l *shadow) cut(name string, position int64) {
 	}
 	gone := func(b *batch) bool { return b.segment == name && b.position+int64(b.Size) > position }
 	l.batches = slices.DeleteFunc(l.batches, gone)
-	for n := len(l.sets); n > 0 && gone(l.sets[n-1]); n-- {
-		l.sets = l.sets[:n-1]
+	for _, learnt := range []*[]*batch{&l.sets, &l.versions} {
+		for n := len(*learnt); n > 0 && gone((*learnt)[n-1]); n-- {
+			*learnt = (*learnt)[:n-1]
+		}
 	}
 	l.durable, l.grown = min(l.durable, len(l.batches)), min(l.grown, len(l.batches))
 	l.end = 0

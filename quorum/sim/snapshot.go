@@ -86,11 +86,9 @@ func segmentBase(name string) (base int64) {
 // adopt begins a log with what a checkpoint covers, in place of whatever it held: the committed batches below base.
 func (l *shadow) adopt(covered []*batch) {
 	l.batches = slices.Clone(covered)
-	l.sets = nil
+	l.sets, l.versions = nil, nil
 	for _, b := range l.batches {
-		if b.voters != nil {
-			l.sets = append(l.sets, b)
-		}
+		l.learn(b)
 	}
 	l.durable, l.grown, l.end = len(l.batches), len(l.batches), 0
 	if n := len(l.batches); n > 0 {

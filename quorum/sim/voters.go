@@ -41,6 +41,14 @@ func (w *world) votersOf(m *member) raft.VoterSet {
 	return nil
 }
 
+// versionOf is the kraft.version that a member's log puts in force.
+func (w *world) versionOf(m *member) int16 {
+	if n := len(m.disk.log.versions); n > 0 {
+		return m.disk.log.versions[n-1].version
+	}
+	return w.plan.kraftVersion // of the bootstrap checkpoint
+}
+
 // setsInForce are all sets by which some member may act: the newest of each log, what lies before an uncommitted one, what
 // was asked for a moment ago, and what a leader is about to append because a replica asked it to (auto-join).
 func (w *world) setsInForce() []raft.VoterSet {
