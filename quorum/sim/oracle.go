@@ -217,7 +217,7 @@ func (o *oracle) look(m *member) {
 	o.lookAtLog(m, &st)
 	o.lookAtVoters(m, &st)
 	o.lookAtHighWatermark(m, before)
-	o.lookAtLogStart(m, &st)
+	o.lookAtLogStart(m, &st, before.role)
 }
 
 // leaving reports whether a member may act as a voter though its log's newest set lacks it: an earlier one has it, and it

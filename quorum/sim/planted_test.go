@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"text/tabwriter"
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
 // Who tests the tester? Each planted bug is one that an implementation could have, and says in its name what the code
@@ -116,6 +119,22 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 	_ = w.Flush()
 	t.Logf("%d bugs\n%s", len(found), &table)
+}
+
+// No bug in one place brings a leader to load a snapshot: who leads has all that is committed, and members that make their
+// own snapshots ask for one only when they lack something. So the oracle is shown one that did.
+func TestLeaderThatLoadsASnapshotIsSeen(t *testing.T) {
+	p := quiet(1, 3)
+	p.snapshots = snapshotPlan{bytes: 1000, retained: 1, maxBytes: 1000}
+	w := settled(t, p)
+	w.untilIs(w.now+time.Minute, func() bool { l := w.leader(); return l != nil && l.replica.Status().Snapshot != nil })
+	w.holds(t)
+	leader := w.leader()
+	leader.seen.download = &raft.DownloadStatus{Snapshot: *leader.replica.Status().Snapshot}
+	w.oracle.look(leader)
+	if w.failure == nil || w.failure.invariant != "LeaderNeverLoadSnapshot" {
+		t.Errorf("the oracle says %v", w.failure)
+	}
 }
 
 // plantedVariable tells the other build which bug it has.

@@ -22,7 +22,9 @@ import (
 //
 //	ConsistentCommittedData  a checkpoint holds the newest committed record of each key below its end, in its place, and
 //	                         nothing that is not committed
-//	SnapshotAtLogStart       where a log does not begin at 0, a checkpoint ends at or behind its start
+//	SnapshotAtLogStart       where a log does not begin at 0, a checkpoint ends where its member says that it begins, and
+//	                         none of what is behind that is gone
+//	LeaderNeverLoadSnapshot  nobody puts a download into place while it leads
 
 // snapshotPlan is how often snapshots are made, and how little is kept beside them.
 type snapshotPlan struct {
@@ -222,15 +224,17 @@ func (o *oracle) skipped(from, to, end int64) string {
 }
 
 // lookAtLogStart holds a log's start against the checkpoints beside it.
-func (o *oracle) lookAtLogStart(m *member, st *raft.Status) {
+func (o *oracle) lookAtLogStart(m *member, st *raft.Status, before raft.Role) {
 	l := &m.disk.log
 	if len(l.segments) == 0 {
 		return
 	}
+	if st.LogStart > 0 && !slices.ContainsFunc(m.disk.checkpoints, func(id raft.OffsetAndEpoch) bool { return id.Offset == st.LogStart }) {
+		o.w.violate("SnapshotAtLogStart", "node %d says that its log begins at %d, its checkpoints are %v", m.id, st.LogStart, m.disk.checkpoints)
+	}
 	if base := segmentBase(slices.MinFunc(l.segments, func(a, b *shadowSegment) int { return strings.Compare(a.name, b.name) }).name); base > 0 {
-		held := slices.IndexFunc(m.disk.checkpoints, func(id raft.OffsetAndEpoch) bool { return id.Offset >= base })
-		if held < 0 {
-			o.w.violate("SnapshotAtLogStart", "node %d: its log begins at %d, its checkpoints are %v", m.id, base, m.disk.checkpoints)
+		if base > st.LogStart {
+			o.w.violate("SnapshotAtLogStart", "node %d says that its log begins at %d, its first segment begins at %d", m.id, st.LogStart, base)
 		}
 		if m.seen.logStart < base {
 			o.w.saw(logCleaned)
@@ -244,6 +248,9 @@ func (o *oracle) lookAtLogStart(m *member, st *raft.Status) {
 		o.w.saw(downloadDropped)
 	case d == nil && m.seen.download != nil:
 		o.w.saw(snapshotInstalled)
+		if before == raft.Leader {
+			o.w.violate("LeaderNeverLoadSnapshot", "node %d has put the snapshot %v into place while it led", m.id, *st.Snapshot)
+		}
 	}
 	m.seen.download = st.Download
 }
