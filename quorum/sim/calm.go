@@ -13,7 +13,7 @@ import (
 const (
 	commitWithin   = 10 * time.Second // O6: a new append commits
 	convergeWithin = 10 * time.Second // all logs are equal, and all clients have their answers
-	restFor        = 6 * time.Second  // O5: then nothing happens
+	restFor        = 10 * time.Second // O5: then nothing happens
 )
 
 // calm ends the chaos for a random majority of the voters, and everybody may be in it. The rest stays dead, cut off, or
