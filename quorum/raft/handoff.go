@@ -173,6 +173,10 @@ func (n *Node) convergeOrPause() {
 		n.abortTransfer(fmt.Sprintf("node %d is not a voter any more", t.status.Target.ID))
 		return
 	}
+	if p.belowReserve { // as it says since; with all disks full at once, it is better to stay
+		n.abortTransfer(fmt.Sprintf("the disk of node %d is below its reserve", p.key.ID))
+		return
+	}
 	if t.status.Phase == HandoffConverging {
 		// Close enough to pause: all but the newest group, which is on its way.
 		if p.fetches > t.fetches && p.end >= l.groupStart {
