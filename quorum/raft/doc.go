@@ -42,6 +42,8 @@
 // # Where this is not Kafka, though no Kafka peer can tell
 //
 //   - The high watermark waits for the leader's own fsync; the fsync runs beside replication.
+//   - A follower whose fsync takes long asks meanwhile for what it has already: both stay sure of each other. It does not
+//     campaign before it is done.
 //   - EndQuorumEpoch makes followers grant pre-votes, and its first successor skips its own: the best one wins at once.
 //   - A handoff pauses writes and waits for the target's last fetch before it resigns.
 //   - A refused connection to the leader starts an election by rank (fast failover).
@@ -72,6 +74,6 @@
 // retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
 // check_quorum_observers_pr14, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, mb02_leader_removes_itself,
 // mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once, mb09_removed_voter_stays_out,
-// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, shutdown, the handoff_… and snapshot_… families,
+// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, slow_fsync_st14, shutdown, the handoff_… and snapshot_… families,
 // writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
 package raft

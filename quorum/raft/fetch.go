@@ -9,6 +9,7 @@ import (
 type followerState struct {
 	epoch   Epoch
 	timeout Instant       // fetch timer: voters campaign when it ends
+	touch   Instant       // with a flush still running: when to tell the leader that we are there
 	cause   electionCause // what a campaign started by it would be called
 	// hasFetched: the leader answered us, so we refuse pre-votes (KIP-996). A sign that it is gone clears it.
 	hasFetched bool
@@ -27,6 +28,7 @@ type fetchState struct {
 	stalled     bool // observer only: the next batch does not fit beside what is unsynced
 	probe       bool // the next one is to find out the leader's newest snapshot
 	probing     bool // the one in flight is
+	touching    bool // the one in flight was sent beside a flush, from the durable end
 }
 
 // fetchTimeout is when a silent leader is given up. All followers of an idle leader hear from it last at nearly the same
@@ -45,6 +47,9 @@ func (n *Node) fetchTimeout() Instant {
 
 // sendFetch sends the next Fetch as soon as it may: a Fetch offset is an acknowledgement, so the log must be durable up to
 // it, unless this replica can never be a voter.
+//
+// A disk may take longer for a flush than leader and follower wait for one another. So meanwhile a follower asks now and
+// then for what it has already, from its durable end: that acknowledges nothing new, and tells both that the other is there.
 func (n *Node) sendFetch() {
 	f := &n.fetch
 	if f.correlation != 0 {
@@ -61,10 +66,16 @@ func (n *Node) sendFetch() {
 	if n.sendMembership() {
 		return
 	}
-	if n.flushed < n.log.end && (!n.cfg.ObserverOnly || n.isVoter || f.stalled) {
+	touching := n.flushed < n.log.end && n.download == nil && (!n.cfg.ObserverOnly || n.isVoter || f.stalled)
+	switch {
+	case touching && n.role != Follower:
 		return // Flushed comes
+	case touching && n.now < n.follower.touch:
+		n.wake(n.follower.touch)
+		return
+	case !touching:
+		f.stalled = false
 	}
-	f.stalled = false
 	if n.now < f.notBefore {
 		n.wake(f.notBefore)
 		return
@@ -74,7 +85,8 @@ func (n *Node) sendFetch() {
 		return
 	}
 	f.to, f.epoch = c.id, n.state.Epoch
-	f.probing, f.probe = f.probe, false
+	f.touching, f.probing = touching, f.probe && !touching
+	f.probe = f.probe && touching
 	n.transmit(c, e, n.nextFetch())
 	f.correlation = c.correlation
 	n.wake(c.timeout) // an observer may have no other timer
@@ -237,6 +249,7 @@ func (n *Node) fetchAnswered(c *conn, correlation Correlation, h *Header) bool {
 // leaderAnswered restarts the patience with a leader that has given a good answer.
 func (n *Node) leaderAnswered() {
 	n.follower.timeout = n.fetchTimeout()
+	n.follower.touch = n.now.Add(n.cfg.FetchTimeout / 4)
 	n.follower.cause = causeTimer
 	n.follower.hasFetched = true
 	n.campaign.retries = 0
@@ -256,6 +269,10 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 		n.fetch.misses = 0
 		n.learnt(r.Snapshot)
 	case r.Snapshot != nil:
+		if n.fetch.touching && n.log.holds(*r.Snapshot) {
+			n.fetch.misses = 0 // the leader has cleaned up to a point between the durable end and the end
+			break
+		}
 		if !n.offered(*r.Snapshot) {
 			n.fetchMissed(true) // it makes no sense, and a leader that says such things shall not be trusted for ever
 			return
@@ -268,6 +285,12 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 			n.fetchMissed(true) // it makes no sense; at least it must not spin
 		} else {
 			n.fetch.misses = 0
+		}
+	case n.fetch.touching:
+		// The records are here already. That the leader has the same up to our durable end says nothing of what is beyond.
+		n.fetch.misses = 0
+		if r.HighWatermark >= 0 {
+			n.follow(min(r.HighWatermark, max(n.flushed, n.highWatermark)))
 		}
 	default:
 		n.fetch.misses = 0

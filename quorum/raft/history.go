@@ -98,6 +98,17 @@ func (h *logHistory) at(offset int64) (Epoch, bool) {
 	return 0, false
 }
 
+// epochBefore returns the epoch of the record before an offset of the log, or of its end.
+func (h *logHistory) epochBefore(offset int64) Epoch {
+	if epoch, ok := h.at(offset - 1); ok {
+		return epoch
+	}
+	if offset == h.start && h.earliest != nil {
+		return h.earliest.Epoch
+	}
+	return 0
+}
+
 // endOf returns the largest epoch not above the given one, and where it ends. An epoch above all others is unknown: then
 // the answer is the log's own end.
 func (h *logHistory) endOf(epoch Epoch) OffsetAndEpoch {

@@ -222,9 +222,12 @@ func (n *Node) wakeForTimers() {
 	n.wake(n.shutdown)
 }
 
-// mayElect reports whether an expired timer may start an election: not one of an observer, not while stopping, and not
-// without room to open an epoch. Its timers run on meanwhile, so once there is room it goes at once.
-func (n *Node) mayElect() bool { return n.electable() && !n.stopping && !n.full }
+// mayElect reports whether an expired timer may start an election: not one of an observer, not while stopping, not without
+// room to open an epoch, and not while the log's tail is not on disk, which no vote is asked for (sendVotes). Its timers run
+// on meanwhile, so once nothing is in the way it goes at once.
+func (n *Node) mayElect() bool {
+	return n.electable() && !n.stopping && !n.full && n.flushed == n.log.end
+}
 
 // onDeadline acts on every timer that has expired.
 func (n *Node) onDeadline() {

@@ -7,7 +7,8 @@ type progress struct {
 	key          ReplicaKey
 	end          int64 // its fetch offset: all before it is on its disk; Unknown if it has not fetched
 	lastFetch    Instant
-	leaderEnd    int64 // our log end at its last fetch
+	leaderEnd    int64   // our log end when it first asked for that offset
+	asked        Instant // … which was then
 	lastCaughtUp Instant
 	fetches      uint64 // valid ones
 	seen         bool   // fetched since check-quorum was last satisfied
@@ -286,10 +287,13 @@ func (l *leaderState) booked(n *Node, p *progress, r FetchRequest, from ConnID) 
 	case r.Offset >= n.log.end:
 		p.lastCaughtUp = n.now
 	case p.lastFetch != Instant(Unknown) && r.Offset >= p.leaderEnd:
-		p.lastCaughtUp = max(p.lastCaughtUp, p.lastFetch)
+		p.lastCaughtUp = max(p.lastCaughtUp, p.asked)
+	}
+	if r.Offset != p.end { // who asks again, since it is not done with its flush, has come as far as it first asked for
+		p.leaderEnd, p.asked = n.log.end, n.now
 	}
 	p.key = r.Replica
-	p.end, p.lastFetch, p.leaderEnd = r.Offset, n.now, n.log.end
+	p.end, p.lastFetch = r.Offset, n.now
 	p.belowReserve = r.BelowReserve
 	p.fetches++
 	if p.answered > 0 && p.conn == from {

@@ -124,7 +124,17 @@ func TestCaughtUp(t *testing.T) {
 	if got := caughtUp(9); got != Instant(5*time.Second) {
 		t.Errorf("caught up %v", got)
 	}
-	at(5*time.Second + observerSession)
+	// It asks again while it flushes, and more records come: then it has what was the end when it first asked.
+	for i, offset := range []int64{end + 3, end + 3, end + 4} {
+		at(time.Duration(6+i) * time.Second)
+		n.Step(n.now, m.flushed(), Propose{ID: RequestID(51 + i), Records: 2, Bytes: 20})
+		m.take()
+		fetch(m, 9, 9, offset)
+	}
+	if got := caughtUp(9); got != Instant(6*time.Second) {
+		t.Errorf("caught up %v, want the time at which it first asked", got)
+	}
+	at(8*time.Second + observerSession)
 	if got := caughtUp(9); got != -2 {
 		t.Errorf("a silent observer is still listed: %v", got)
 	}

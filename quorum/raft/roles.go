@@ -211,6 +211,7 @@ func (n *Node) becomeFollower(epoch Epoch, leader NodeID, endpoints []Endpoint) 
 	n.setRole(Follower)
 	n.follower = followerState{
 		timeout:  n.fetchTimeout(),
+		touch:    n.now.Add(n.cfg.FetchTimeout / 4),
 		update:   n.now,
 		failover: n.follower.failover && n.follower.epoch == epoch,
 		epoch:    epoch,

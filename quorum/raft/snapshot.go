@@ -89,6 +89,10 @@ func (n *Node) nextFetch() Request {
 		Offset: n.log.end, LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: n.highWatermark,
 		MaxWait: n.cfg.FetchMaxWait, MaxBytes: n.cfg.FetchMaxBytes, BelowReserve: n.belowReserve,
 	}
+	if n.fetch.touching {
+		r.Offset, r.MaxWait, r.MaxBytes = n.flushed, 0, 1
+		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)
+	}
 	if n.fetch.probing {
 		// As a reader without identity, whose offset the leader does not book.
 		r.Replica, r.Offset, r.LastFetchedEpoch, r.MaxWait, r.MaxBytes = NoReplica, 0, 0, 0, 1

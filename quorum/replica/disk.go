@@ -59,8 +59,10 @@ func (r *Replica) receive(e Fetched) {
 		return
 	}
 	if err == nil && len(batches) > 0 {
-		err = r.continues(batches[0])
-		if err != nil {
+		if batches[0].BaseOffset >= r.log.End() {
+			err = r.continues(batches[0])
+		}
+		if err != nil || batches[0].BaseOffset < r.log.End() { // the latter came before, and is being flushed
 			batches, size = nil, 0
 		}
 	}

@@ -56,7 +56,15 @@ var coreBugs = []planted{
 	},
 	{
 		name: "a follower fetches before its fsync is done", within: 5, finds: []string{"FlushedIsDurable"},
-		edits: []edit{{"raft/fetch.go", "if n.flushed < n.log.end && (", "if !BUG && n.flushed < n.log.end && ("}},
+		edits: []edit{{"raft/fetch.go", "touching := n.flushed", "touching := !BUG && n.flushed"}},
+	},
+	{
+		name: "who stays in touch beside a flush acknowledges what is being flushed", within: 20, finds: []string{"FlushedIsDurable"},
+		edits: []edit{{"raft/snapshot.go", "		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)\n", "		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)\n		if BUG {\n			r.Offset, r.LastFetchedEpoch = n.log.end, n.log.lastEpoch()\n		}\n"}},
+		arrange: func(p *plan) {
+			p.voters, p.stall, p.stallTold = 3, 1500*time.Millisecond, false
+			p.every[slowDisk] = time.Second
+		},
 	},
 	{
 		name: "the leader counts what it has not on disk", within: 20, finds: []string{"MajorityReachedHighWatermark"},

@@ -1,0 +1,92 @@
+package raft
+
+import (
+	"testing"
+	"time"
+)
+
+// flushingFollower is followerOf that has fetched two records more and flushes them, and has just asked again beside that.
+func flushingFollower(t *testing.T) (*member, *Node) {
+	t.Helper()
+	m, n := followerOf(t)
+	if out := respond(m, FetchResponse{Batches: []Batch{batch(3, 7), batch(4, 7)}, HighWatermark: 1}); !out.ready.Flush || len(out.sends) > 0 {
+		t.Fatalf("%+v: want a flush, and no Fetch yet", out.ready)
+	}
+	n.Step(n.now.Add(n.cfg.FetchTimeout/4), Deadline{})
+	sends := m.take().sends
+	if len(sends) != 1 {
+		t.Fatalf("sent %+v, want a Fetch beside the flush", sends)
+	}
+	if f := sends[0].Request.(FetchRequest); sends[0].To.ID != 2 || f.Offset != 3 || f.LastFetchedEpoch != 6 || f.MaxWait != 0 || f.MaxBytes != 1 || f.Replica != testKey(1) {
+		t.Fatalf("%+v to %d: want what is durable, at once, and little", f, sends[0].To.ID)
+	}
+	return m, n
+}
+
+// TestST14AnswersBesideAFlush: whatever a good answer says, the leader is there. Its records are here already; what it has
+// committed is believed as far as it has vouched for our log; where the logs part, ours is cut at once.
+func TestST14AnswersBesideAFlush(t *testing.T) {
+	held, beyond := OffsetAndEpoch{4, 7}, OffsetAndEpoch{9, 7}
+	for name, c := range map[string]struct {
+		response  FetchResponse
+		committed int64
+		end       int64
+		flushed   int64
+		download  bool
+		fetches   bool // goes on at once
+	}{
+		"nothing":                             {FetchResponse{HighWatermark: Unknown}, 1, 5, 3, false, false},
+		"records that are here":               {FetchResponse{HighWatermark: 2, Batches: []Batch{batch(3, 7)}}, 2, 5, 3, false, false},
+		"all is committed":                    {FetchResponse{HighWatermark: 5}, 3, 5, 3, false, false},
+		"the logs part where it is durable":   {FetchResponse{HighWatermark: 2, Diverging: &OffsetAndEpoch{2, 6}}, 1, 2, 2, false, true},
+		"a snapshot of what is being flushed": {FetchResponse{HighWatermark: 4, Snapshot: &held}, 1, 5, 3, false, false},
+		"a snapshot beyond the log":           {FetchResponse{HighWatermark: 9, Snapshot: &beyond}, 1, 5, 3, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := flushingFollower(t)
+			before := n.follower.timeout
+			out := respond(m, c.response)
+			if n.role != Follower || n.follower.timeout <= before || n.fetch.misses > 0 {
+				t.Errorf("%s, patience restarted %v, %d misses", n.role, n.follower.timeout > before, n.fetch.misses)
+			}
+			if n.highWatermark != c.committed || n.log.end != c.end || n.flushed != c.flushed || (n.download != nil) != c.download || len(out.ready.Appends) > 0 {
+				t.Errorf("high watermark %d, log end %d, flushed %d, %d appends, downloads %v", n.highWatermark, n.log.end, n.flushed, len(out.ready.Appends), n.download != nil)
+			}
+			if fetches := len(out.sends) > 0; fetches != c.fetches {
+				t.Errorf("sent %+v", out.sends)
+			}
+			if n.flushed == n.log.end || c.download {
+				return
+			}
+			n.Step(n.now, m.flushed())
+			if sends := m.take().sends; len(sends) != 1 || sends[0].Request.(FetchRequest).Offset != 5 {
+				t.Errorf("flushed, it sent %+v, want a Fetch from offset 5 at once", sends)
+			}
+		})
+	}
+}
+
+// TestST14LeaderThatLowersTheHighWatermark is found out beside a flush, too.
+func TestST14LeaderThatLowersTheHighWatermark(t *testing.T) {
+	m, n := flushingFollower(t)
+	if respond(m, FetchResponse{HighWatermark: 0}); n.ready.Fatal == nil && !n.dead {
+		t.Errorf("high watermark %d, and no complaint", n.highWatermark)
+	}
+}
+
+// TestST14CampaignWaitsForTheFlush: votes are not asked for before, so an epoch opened earlier would only be lost.
+func TestST14CampaignWaitsForTheFlush(t *testing.T) {
+	m, n := flushingFollower(t)
+	n.Step(n.follower.timeout.Add(10*n.cfg.FetchTimeout), Deadline{})
+	if m.take(); n.role != Follower {
+		t.Fatalf("%s with an unsynced tail", n.role)
+	}
+	n.Step(n.now, m.flushed())
+	if at := n.Deadline(); at > n.now {
+		t.Fatalf("flushed, its next deadline is in %v, want at once", time.Duration(at-n.now))
+	}
+	do(m, Deadline{})
+	if n.role != Prospective {
+		t.Errorf("%s after a silent leader and a flush, want Prospective", n.role)
+	}
+}
