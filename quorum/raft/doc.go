@@ -47,6 +47,7 @@
 //   - EndQuorumEpoch makes followers grant pre-votes, and its first successor skips its own: the best one wins at once.
 //   - A handoff pauses writes and waits for the target's last fetch before it resigns.
 //   - A refused connection to the leader starts an election by rank (fast failover).
+//   - A leader hands over by itself if its disk is nearly full, or far slower than the others'.
 //   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
 //   - A follower whose Fetch went to a bootstrap server goes back to its leader when that announces itself.
 //   - Parked fetches fail whenever the leader leaves office; a Fetch with the leader's own id gets INVALID_REQUEST.

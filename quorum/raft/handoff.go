@@ -148,7 +148,7 @@ func (n *Node) beginTransfer(h Handoff, target ReplicaKey) {
 // driveTransfer moves a handoff on: the old leader's phases, then, on both sides, the measurement.
 func (n *Node) driveTransfer() {
 	t := &n.transfer
-	if n.role == Leader && n.belowReserve && !t.active() && n.now >= n.leader.reserveRetry {
+	if n.role == Leader && !t.active() && n.now >= n.leader.unsuited(n) && n.now >= n.leader.reserveRetry {
 		n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
 		if target, refusal := n.pickTarget(Handoff{Target: NoReplica}); refusal == "" {
 			n.beginTransfer(Handoff{}, target)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A leader leaves office by itself for three reasons besides a silent majority: its process is asked to stop, its disk is
-// nearly full, or the voters have committed a set without it. All begin a handoff. One whose disk is full before its epoch
+// A leader leaves office by itself for four reasons besides a silent majority: its process is asked to stop, its disk is
+// nearly full, or far slower than the others', or the voters have committed a set without it. All begin a handoff. One whose disk is full before its epoch
 // is open resigns.
 
 // defaultShutdownTimeout bounds a Shutdown that names no time.
@@ -51,6 +51,22 @@ func (n *Node) endPatience() {
 		n.election = min(n.election, n.randomElectionTimeout())
 	}
 }
+
+// unsuited is from when on the leader's disk makes it hand over to anybody fit; Never if it does not. A disk is slow if a
+// flush has run for a fetch timeout, while a majority of the others had all of it on disk in a third of the time. Without
+// such a majority nobody would be better; and of disks that are all slow one is rarely three times as slow as the rest.
+func (l *leaderState) unsuited(n *Node) Instant {
+	switch {
+	case n.belowReserve:
+		return n.now
+	case n.flushing && n.flushed < n.log.end && n.highWatermark == n.log.end:
+		return n.flushBegan.Add(max(n.cfg.FetchTimeout, slowFactor*time.Duration(l.overtaken-n.flushBegan)))
+	}
+	return Never
+}
+
+// slowFactor is how many times as long as the others' a leader's flush must take before it hands over.
+const slowFactor = 3
 
 // stopCampaign ends a candidacy that could not be used: the winner opens its epoch by a record. The vote stays given.
 func (n *Node) stopCampaign() {

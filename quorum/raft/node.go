@@ -36,6 +36,7 @@ type Node struct {
 	flushed    int64  // the log is durable up to here
 	generation uint64 // number of truncations
 	flushing   bool
+	flushBegan Instant
 	unsynced   int // bytes appended since the last flush ended
 	inFlush    int // of them, those that the flush in flight covers
 
@@ -360,7 +361,7 @@ func (n *Node) onFlushed(f Flushed) {
 // startFlush asks for a flush if there is something to flush and none is running. It runs beside everything else.
 func (n *Node) startFlush() {
 	if !n.flushing && n.flushed < n.log.end {
-		n.flushing, n.inFlush = true, n.unsynced
+		n.flushing, n.inFlush, n.flushBegan = true, n.unsynced, n.now
 		n.ready.Flush = true
 	}
 }

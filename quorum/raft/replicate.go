@@ -59,7 +59,8 @@ type leaderState struct {
 	change   *change
 	known    VoterSet // at kraft.version 0: what the voters told of themselves
 
-	reserveRetry Instant // below the disk reserve: when to try a handoff again
+	overtaken    Instant // when a majority without us had all of the log on disk; it means nothing unless we have not
+	reserveRetry Instant // below the disk reserve, or on a slow disk: when to try a handoff again
 	values       []int64
 }
 
@@ -164,8 +165,8 @@ func (l *leaderState) wake(n *Node) {
 	if l.change != nil {
 		n.wake(l.change.deadline)
 	}
-	if n.belowReserve && !n.transfer.active() && !n.alone() {
-		n.wake(l.reserveRetry)
+	if at := l.unsuited(n); at != Never && !n.transfer.active() && !n.alone() {
+		n.wake(max(at, l.reserveRetry))
 	}
 	if len(n.proposals.held) > 0 && !n.full && !n.flushing && !n.transfer.pausing() {
 		n.wake(n.proposals.lingerUntil)
@@ -334,6 +335,7 @@ func (n *Node) advance() {
 		return
 	}
 	n.raiseHighWatermark(to)
+	l.overtaken = n.now
 	n.changeCommitted()
 	l.serveParked(n)
 }

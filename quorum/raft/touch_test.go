@@ -90,3 +90,45 @@ func TestST14CampaignWaitsForTheFlush(t *testing.T) {
 		t.Errorf("%s after a silent leader and a flush, want Prospective", n.role)
 	}
 }
+
+// TestST14SlowLeader: with its own flush running for a fetch timeout, it hands over if the others had all of it on disk in
+// a third of that, and only then.
+func TestST14SlowLeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		others time.Duration // when they have flushed
+		leaves time.Duration // when it hands over; 0: not within ten seconds
+	}{
+		"the others are fast":           {time.Millisecond, 2 * time.Second},
+		"the others are not so fast":    {900 * time.Millisecond, 2700 * time.Millisecond},
+		"the others are nearly as slow": {4 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, n := leaderOf(t)
+			do(m, Propose{ID: 50, Records: 1, Bytes: 10})
+			began := n.now
+			n.now = began.Add(c.others)
+			for _, id := range []NodeID{2, 3} {
+				fetch(m, id, ConnID(id), n.log.end)
+			}
+			if n.highWatermark != n.log.end || n.flushed == n.log.end {
+				t.Fatalf("high watermark %d, flushed %d of %d", n.highWatermark, n.flushed, n.log.end)
+			}
+			for n.now < began.Add(10*time.Second) && !n.transfer.active() {
+				n.now = min(n.Deadline(), began.Add(10*time.Second))
+				for i := range n.leader.voters {
+					n.leader.voters[i].lastFetch = n.now
+				}
+				n.leader.resetCheckQuorum(n)
+				do(m, Deadline{})
+			}
+			want := c.leaves
+			if !n.transfer.active() {
+				if want != 0 {
+					t.Errorf("it did not hand over")
+				}
+			} else if got := time.Duration(n.now - began); got != want {
+				t.Errorf("it handed over after %v, want %v", got, want)
+			}
+		})
+	}
+}
