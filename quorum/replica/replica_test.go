@@ -555,6 +555,28 @@ func TestPR13FollowerFetchesOnFromWhatIsOnDisk(t *testing.T) {
 	}
 }
 
+// Beside a long flush it asks for what it has, to stay in touch, and takes what comes again for no fault of anybody (ST-14).
+func TestST14RecordsBesideAFlushAreHereAlready(t *testing.T) {
+	d := newDriver(t, 3)
+	first := d.follow(6)
+	d.hold = true
+	records := join(logged(t, 0, 6, 6)...)
+	d.respond(first, 6, records, 0)
+	d.pass(time.Second)
+	again := d.fetch()
+	if f := again.Request.(raft.FetchRequest); f.Offset != 0 || again.Correlation == first.Correlation {
+		t.Fatalf("beside the flush %+v, want a new Fetch from 0", f)
+	}
+	d.respond(again, 6, records, 0)
+	if got := d.r.Status().LogEnd.Offset; got != 2 || len(d.dropped) > 0 {
+		t.Errorf("log end %d, want 2; dropped %v, want nothing", got, d.dropped)
+	}
+	d.release()
+	if f := d.fetch().Request.(raft.FetchRequest); f.Offset != 2 {
+		t.Errorf("after the flush a Fetch from %d, want 2", f.Offset)
+	}
+}
+
 // A follower's producer state is truncated along with its log: the next leader must not take a lost batch for a duplicate.
 func TestProducersFollowTheTruncatedLog(t *testing.T) {
 	d := newDriver(t, 3)
