@@ -41,6 +41,8 @@ type disk struct {
 	failSync syncOf // the next fsync of that fails
 	failed   syncOf // one has failed: the process must end
 	full     bool   // there is little room, or none
+
+	syncs int // fsyncs that went well
 	// poison holds, for each file whose fsync failed, the position from which on the kernel believes the pages to be
 	// clean: another fsync succeeds and does nothing, until they are written again.
 	poison map[string]int64
@@ -265,6 +267,7 @@ func (d *disk) SyncDir(dir string) error {
 	if err := d.FS.SyncDir(dir); err != nil {
 		return err
 	}
+	d.syncs++
 	d.log.syncDir(dir)
 	if d.state != d.durableState && d.stateSynced && strings.HasSuffix(dir, "-0") {
 		d.durableState = d.state
@@ -348,6 +351,7 @@ func (f *watchedFile) Sync() error {
 	if err := f.File.Sync(); err != nil {
 		return err
 	}
+	f.d.syncs++
 	if isSpare(f.name) {
 		f.d.spareSynced = true
 	}

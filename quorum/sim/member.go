@@ -38,7 +38,8 @@ type member struct {
 	pausedUntil time.Duration
 	held        []event       // what would have happened in the pause
 	downFor     time.Duration // after a graceful stop
-	slowUntil   time.Duration // fsyncs take longer
+	slowUntil   time.Duration // fsyncs of the log take longer
+	fsync       time.Duration // … and so much longer all fsyncs, also those that the process waits for
 	wallOff     time.Duration // how wrong its calendar is
 
 	// of the process that runs
@@ -51,9 +52,10 @@ type member struct {
 	requests map[raft.RequestID]*exchange
 	lastID   raft.RequestID
 	jobs     []*replica.Job
-	flushing bool // an fsync runs, or its outcome is on the way
-	stopping bool // it was asked to stop
-	ended    bool // the replica has stopped; the process only waits for that fsync
+	flushing bool   // an fsync runs, or its outcome is on the way
+	waits    func() // what it does when the fsyncs that it waits for are done; nil: it waits for none
+	stopping bool   // it was asked to stop
+	ended    bool   // the replica has stopped; the process only waits for that fsync
 	seen     seen
 }
 
@@ -174,7 +176,7 @@ func (m *member) start() {
 		drift = int64(d.IntN(2*most+1) - most)
 	}
 	m.clock = clock{origin: m.w.now, base: raft.Instant(1 + d.Int64N(int64(1000*time.Hour))), ppm: 1_000_000 + drift}
-	m.held, m.jobs = nil, nil
+	m.held, m.jobs, m.waits = nil, nil, nil
 	m.tickAt, m.ticks, m.pausedUntil, m.flushing, m.stopping, m.ended = -1, 0, 0, false, false, false
 	m.requests = map[raft.RequestID]*exchange{}
 	m.seen = newSeen()
@@ -196,7 +198,7 @@ func (m *member) start() {
 	}
 	m.replica = r
 	m.w.oracle.started(m)
-	m.finish(r.Start(m.clock.read(m.w.now)), "starts, process %d", m.life)
+	m.finish(0, r.Start(m.clock.read(m.w.now)), "starts, process %d", m.life)
 }
 
 // connect prepares the connections of a new process: one to each member under its node id, and one under its number among

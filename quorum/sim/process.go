@@ -13,11 +13,13 @@ func (m *member) step(e replica.Event, format string, args ...any) {
 	if m.ended {
 		return
 	}
-	m.finish(m.replica.Step(m.clock.read(m.w.now), e), format, args...)
+	before := m.disk.syncs
+	out := m.replica.Step(m.clock.read(m.w.now), e)
+	m.finish(m.disk.syncs-before, out, format, args...)
 }
 
-// finish checks what a step has done and carries out what it asks for.
-func (m *member) finish(out replica.Output, format string, args ...any) {
+// finish checks what a step has done, which waited for some fsyncs, and carries out what it asks for.
+func (m *member) finish(syncs int, out replica.Output, format string, args ...any) {
 	if out.Fatal != nil && m.disk.failed != nothing && out.Fatal.Reason == raft.FatalReason(storage.DiskIOError) {
 		m.w.trace.member(m, "ends with %s", out.Fatal.Reason)
 		m.w.saw(fsyncFailed)
@@ -43,6 +45,39 @@ func (m *member) finish(out replica.Output, format string, args ...any) {
 	}
 	m.w.oracle.look(m)
 	m.w.trace.member(m, format, args...)
+	if took := time.Duration(syncs) * m.slowness(); took > 0 {
+		m.w.trace.member(m, "waits %v for the disk", took)
+		m.waits = func() { m.carryOut(out) }
+		life := m.life
+		m.w.in(took, func() {
+			if m.up && m.life == life {
+				m.waited()
+			}
+		})
+		return
+	}
+	m.carryOut(out)
+}
+
+// slowness draws how much longer than usual an fsync takes.
+func (m *member) slowness() time.Duration {
+	if m.fsync == 0 {
+		return 0
+	}
+	return m.io.between(m.fsync*9/10, m.fsync*11/10)
+}
+
+// waited goes on with what the process was about to do when it began to wait for its disk.
+func (m *member) waited() {
+	if goOn := m.waits; goOn != nil {
+		m.waits, m.pausedUntil = nil, max(m.pausedUntil, m.w.now)
+		goOn()
+		m.resume()
+	}
+}
+
+// carryOut does what a step asks for.
+func (m *member) carryOut(out replica.Output) {
 	for _, a := range out.Answers {
 		if b := m.w.plant; b != nil && b.answer != nil {
 			b.answer(m, &a)
@@ -116,7 +151,7 @@ func (m *member) whenAwake(do func()) {
 	}
 }
 
-func (m *member) paused() bool { return m.pausedUntil > m.w.now }
+func (m *member) paused() bool { return m.pausedUntil > m.w.now || m.waits != nil }
 
 // pause stops the process for a while; what happens to it meanwhile waits.
 func (m *member) pause(d time.Duration) {
@@ -145,7 +180,7 @@ func (m *member) resume() {
 // flush runs an fsync that takes its time, and lets the process hear of it later still.
 func (m *member) flush(f *replica.Flush) {
 	p := &m.w.plan
-	took, told := m.io.about(p.flushMean), time.Duration(0)
+	took, told := m.io.about(p.flushMean)+m.slowness(), time.Duration(0)
 	if m.slowUntil > m.w.now {
 		if stall := min(m.io.about(p.stall), 4*time.Second); p.stallTold {
 			told = stall

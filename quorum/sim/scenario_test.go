@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -329,6 +330,58 @@ func TestST02DiskFullEverywhere(t *testing.T) {
 	for _, m := range w.members {
 		if m.life != 2 {
 			t.Errorf("node %d is in its life %d, want the second", m.id, m.life)
+		}
+	}
+}
+
+// ST-14 (etcd 7617, 7312): a disk that is slow, and all of them. Followers stay in touch while they flush, and a leader whose
+// disk alone is slow hands over.
+func TestST14SlowFsync(t *testing.T) {
+	const minutes = 5
+	slow := map[string]func(w *world) []*member{
+		"leader":   func(w *world) []*member { return []*member{w.leader()} },
+		"follower": func(w *world) []*member { return []*member{w.follower()} },
+		"all":      func(w *world) []*member { return w.members },
+	}
+	for _, c := range []struct {
+		who     string
+		fsync   time.Duration
+		epochs  raft.Epoch // more than there were, at most
+		leaves  bool       // the lead goes to another
+		appends int        // acknowledged, at least
+	}{
+		{"leader", 100 * time.Millisecond, 0, false, 2000},
+		{"leader", time.Second, 0, false, 250},
+		{"leader", 5 * time.Second, 1, true, 2000},
+		{"follower", 100 * time.Millisecond, 0, false, 2000},
+		{"follower", time.Second, 0, false, 2000},
+		{"follower", 5 * time.Second, 0, false, 2000},
+		{"all", 100 * time.Millisecond, 0, false, 2000},
+		{"all", time.Second, 0, false, 300},
+		{"all", 2500 * time.Millisecond, 0, false, 100},
+		{"all", 5 * time.Second, 0, false, 50},
+	} {
+		for _, voters := range []int{3, 5} {
+			t.Run(fmt.Sprintf("%s/%v/%d", c.who, c.fsync, voters), func(t *testing.T) {
+				p := quiet(140+uint64(voters), voters)
+				p.operations, p.think = 1<<30, 200*time.Millisecond
+				w := settled(t, p)
+				leader, epoch := w.leader(), w.leader().seen.epoch
+				for _, m := range slow[c.who](w) {
+					m.fsync = c.fsync
+				}
+				before := w.counts.acked
+				for range minutes {
+					w.until(w.now + time.Minute)
+					w.holds(t)
+				}
+				now, acked := w.leader(), w.counts.acked-before
+				t.Logf("%d epochs more, %d appends acknowledged", now.seen.epoch-epoch, acked)
+				if now.seen.epoch > epoch+c.epochs || c.leaves == (now == leader) || acked < c.appends {
+					t.Errorf("node %d led epoch %d, node %d leads epoch %d, %d appends acknowledged: want %d epochs more at most, another leader %v, %d appends at least: %s",
+						leader.id, epoch, now.id, now.seen.epoch, acked, c.epochs, c.leaves, c.appends, w.situation())
+				}
+			})
 		}
 	}
 }
