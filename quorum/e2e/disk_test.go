@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,6 +118,21 @@ func (q *quorum) livesOn() {
 	}
 }
 
+// ready asks /readyz.
+func (p *process) ready() (int, string) {
+	p.t.Helper()
+	r, err := quiet.Get("http://" + p.health() + "/readyz")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	why, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.StatusCode, string(why)
+}
+
 // ST-01: the disk of the leader is full, to the last byte and at once. In less than three seconds another leads; the member
 // lives on, and has everything soon after it has room again.
 func TestST01DiskFullOnTheLeader(t *testing.T) {
@@ -128,6 +145,9 @@ func TestST01DiskFullOnTheLeader(t *testing.T) {
 		s := old.status()
 		return s != nil && s.Role == "Follower" && s.Leader != nil && s.Disk.Full && s.Disk.BelowReserve
 	})
+	if code, why := old.ready(); code != http.StatusServiceUnavailable || !strings.Contains(why, "disk") {
+		t.Errorf("with a full disk /readyz answers %d %q, want 503 and the disk", code, why)
+	}
 	for range 5 {
 		l.run(*steady)
 	}
@@ -139,6 +159,9 @@ func TestST01DiskFullOnTheLeader(t *testing.T) {
 		s := old.status()
 		return s != nil && s.Ready && !s.Disk.BelowReserve
 	})
+	if code, why := old.ready(); code != http.StatusOK {
+		t.Errorf("with room again /readyz answers %d %q", code, why)
+	}
 	q.settled()
 	q.livesOn()
 	l.end()

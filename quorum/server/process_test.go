@@ -206,8 +206,9 @@ func TestAppendsAreRefusedBelowTheReserve(t *testing.T) {
 	})
 }
 
-// A leader below its reserve hands over to a voter that is above its own.
-func TestLeaderBelowTheReserveHandsOver(t *testing.T) {
+// ST-01: a leader whose disk is full hands over within 3 s to a voter that has room, and is not ready until it stores again:
+// it falls behind, so nobody should read there, and it counts for no commit.
+func TestST01LeaderWithAFullDiskHandsOver(t *testing.T) {
 	c := newCluster(t, 3, 0)
 	leader := c.leader()
 	c.stop(leader)
@@ -224,10 +225,36 @@ func TestLeaderBelowTheReserveHandsOver(t *testing.T) {
 	}
 	l := c.load(2)
 	c.appendsGoOn()
-	disk.free.Store(1 << 10)
-	c.await("another leader", func() bool { s := c.status(leader); return s != nil && s.Role == "Follower" && s.Disk.BelowReserve })
+	within := func(most time.Duration, what string, ok func() bool) {
+		t.Helper()
+		began := time.Now()
+		c.await(what, ok)
+		if took := time.Since(began); took > most {
+			t.Errorf("%s took %v, want %v at most", what, took, most)
+		}
+	}
+	disk.free.Store(0)
+	within(3*time.Second, "another leader", func() bool { s := c.status(leader); return s != nil && s.Role == "Follower" && s.Disk.Full })
+	notReady := func() {
+		t.Helper()
+		if code, why := c.health(leader, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "disk") {
+			t.Errorf("with %d bytes free /readyz answers %d %q, want 503 and the disk", disk.free.Load(), code, why)
+		}
+	}
+	notReady()
+	if code, why := c.health(leader, "/livez"); code != http.StatusOK {
+		t.Errorf("with a full disk /livez answers %d %q: a restart makes no room", code, why)
+	}
+	if c.metric(leader, "quorum_disk_full") != 1 {
+		t.Error("the metric does not show the full disk")
+	}
 	c.appendsGoOn()
+	disk.free.Store(1 << 20) // room, but less than the reserve
+	c.await("it to have room", func() bool { s := c.status(leader); return s != nil && !s.Disk.Full })
+	notReady()
+	end := c.status(leader).LogEndOffset
 	disk.free.Store(1 << 40)
+	within(10*time.Second, "it to append again", func() bool { s := c.status(leader); return s != nil && s.LogEndOffset > end && s.Ready })
 	c.leader()
 	l.end()
 }

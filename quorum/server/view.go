@@ -62,7 +62,9 @@ func (v *view) ready() (bool, string) {
 	case v.Role == raft.Leader && !v.epochCommitted():
 		return false, "leads, but nothing of its epoch is committed yet"
 	case v.Role == raft.Leader:
-		return true, ""
+		return true, "" // below its reserve, too: it is read from, and would have handed over if another could store more
+	case v.belowReserve:
+		return false, "its disk is below the reserve: it stores nothing more"
 	case v.Leader == raft.None || v.Role != raft.Follower:
 		return false, "no leader is known"
 	case v.leaderContact < 0:
