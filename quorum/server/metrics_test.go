@@ -77,9 +77,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCluster(t, 1, 1)
-	c.append(c.client(), keyed("k", "v"))
+	c := newCluster(t, 1, 1, small...)
 	c.leader()
+	c.rewrite(0) // they have a snapshot
 	for _, m := range c.members {
 		r, err := httpClient.Get("http://" + m.listeners[config.Health] + "/metrics")
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,6 +90,40 @@ func (c *cluster) caughtUp(m *testMember) {
 		s, l := c.status(m), c.status(c.leader())
 		return s != nil && l != nil && s.Ready && s.HighWatermark == l.HighWatermark
 	})
+}
+
+// What is known of the newest snapshot is what lies on disk: its keys, its bytes, how long it took, and its age.
+func TestSnapshotMetrics(t *testing.T) {
+	began := time.Now()
+	c := newCluster(t, 1, 1, small...)
+	m := c.leader()
+	if got := c.metric(m, "quorum_snapshot_seconds"); got != 0 {
+		t.Errorf("the first snapshot took %v s before there was one", got)
+	}
+	want := c.rewrite(0)
+	c.await("no more snapshots to be due", func() bool { return c.metric(m, "quorum_snapshot_uncovered_bytes") < 500_000 })
+	s := c.status(m).Snapshot
+	file, err := os.Stat(filepath.Join(m.dir, topic+"-0", fmt.Sprintf("%020d-%010d.checkpoint", s.Offset, s.Epoch)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for metric, value := range map[string]float64{
+		"quorum_snapshot_bytes":   float64(file.Size()),
+		"quorum_snapshot_offset":  float64(s.Offset),
+		"quorum_snapshot_records": float64(len(want)),
+	} {
+		if got := c.metric(m, metric); got != value {
+			t.Errorf("%s is %v, want %v", metric, got, value)
+		}
+	}
+	if took := c.metric(m, "quorum_snapshot_seconds"); took <= 0 || took > time.Since(began).Seconds() {
+		t.Errorf("the last snapshot took %v s of a test of %v", took, time.Since(began))
+	}
+	age := c.metric(m, "quorum_snapshot_age_seconds")
+	if age <= 0 || age > time.Since(began).Seconds() {
+		t.Errorf("the snapshot is %v s old in a test of %v", age, time.Since(began))
+	}
+	c.await("it to grow older", func() bool { return c.metric(m, "quorum_snapshot_age_seconds") > age+0.5 })
 }
 
 // A new observer, and a voter that was away while the others cleaned their logs, catch up by snapshot and then by Fetch
