@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -229,6 +230,39 @@ func TestDecompressionBombs(t *testing.T) {
 		var r *record.Rejection
 		if _, err := record.CheckProduce(raw, record.Keyed); !errors.As(err, &r) || r.Code != record.MessageTooLarge {
 			t.Errorf("%s: %d bytes of batch: %v", codec, len(raw), err)
+		}
+	}
+}
+
+// TestB29DecompressionRetainsNothing: what batches unpacked to is garbage once they are checked, and so are the buffers that
+// it took.
+func TestB29DecompressionRetainsNothing(t *testing.T) {
+	const most = 2 << 20
+	noise, rng := make([]byte, record.MaxDecoded/2), rand.New(rand.NewPCG(29, 29))
+	for i := range noise {
+		noise[i] = byte(rng.IntN(16))
+	}
+	for _, codec := range []record.Codec{record.Gzip, record.Snappy, record.LZ4, record.Zstd} {
+		raw, err := record.NewBuilder(1, codec).Append(1, []byte("k"), noise).Build(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := func() int64 {
+			for range 3 { // a pool keeps what it holds for one collection more
+				runtime.GC()
+			}
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := held()
+		for range 5 {
+			if _, err := record.CheckProduce(raw, record.Keyed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if grown := held() - before; grown > most {
+			t.Errorf("%s: after batches of %d bytes that unpack to %d the heap holds %d bytes more, want at most %d", codec, len(raw), len(noise), grown, most)
 		}
 	}
 }

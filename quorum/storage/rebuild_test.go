@@ -2,12 +2,15 @@ package storage_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
@@ -37,6 +40,27 @@ func TestQuorumStateRoundTrips(t *testing.T) {
 				t.Errorf("version %d: %+v became %+v by way of %s", version, want, got, text)
 			}
 		}
+	}
+}
+
+// TestB50StartReadsNoDataRecords: a start finds the control records by the batches' headers. The records of a data batch may
+// be anything whose checksum is right.
+func TestB50StartReadsNoDataRecords(t *testing.T) {
+	fsys := formatted(t)
+	mustClose(t, open(t, fsys, opts))
+	noise := batch(0, 1, 3)
+	for i := record.HeaderSize; i < len(noise); i++ {
+		noise[i] = 0xff
+	}
+	const checksum, checked = 17, 21 // positions in a header
+	binary.BigEndian.PutUint32(noise[checksum:], crc32.Checksum(noise[checked:], crc32.MakeTable(crc32.Castagnoli)))
+	control := record.EncodeControl(3, 1, 1000, raft.KRaftVersion{Version: 1}, raft.Voters{Set: voters()})
+	writeFile(t, fsys, logDir+"/00000000000000000000.log", string(noise)+string(control))
+	d := open(t, fsys, opts)
+	defer d.Abandon()
+	s := d.LogState()
+	if d.Log.End() != 5 || d.Recovery().Torn.Bytes != 0 || len(s.Control) == 0 || s.Control[len(s.Control)-1].Offset != 4 {
+		t.Errorf("the log ends at %d, recovery %+v, control records %+v", d.Log.End(), d.Recovery(), s.Control)
 	}
 }
 
