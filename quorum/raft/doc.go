@@ -73,7 +73,7 @@
 //
 // testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn and MB-nn are public bug reports
 // retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
-// check_quorum_observers_pr14, observer_discovery, observer_cut_off_server, barrier, update_voter_mb04, mb02_leader_removes_itself,
+// check_quorum_observers_pr14, observer_discovery, observer_cut_off_server, barrier, update_voter, mb02_leader_removes_itself,
 // mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once, mb09_removed_voter_stays_out,
 // pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, slow_fsync_st14, shutdown, the handoff_… and snapshot_… families,
 // writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
