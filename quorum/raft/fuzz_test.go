@@ -42,7 +42,11 @@ func fuzzRun(t *testing.T, script []byte) {
 				continue
 			}
 		}
-		persisted := m.state
+		foreign := fuzzForeign(ev, s[0])
+		if foreign {
+			at = n.now
+		}
+		persisted, role := m.state, n.role
 		n.Step(at, ev)
 		out := m.take()
 		if out.ready.Fatal != nil {
@@ -54,11 +58,28 @@ func fuzzRun(t *testing.T, script []byte) {
 		if m.state.Epoch < persisted.Epoch || m.state != n.state {
 			t.Fatalf("persisted %+v after %+v, node has %+v", m.state, persisted, n.state)
 		}
+		if foreign && (m.state != persisted || n.role != role) {
+			t.Fatalf("%+v of another cluster: %s with %+v became %s with %+v", ev, role, persisted, n.role, m.state)
+		}
 		sent = append(sent, out.sends...)
 		if len(sent) > 16 {
 			sent = sent[len(sent)-16:]
 		}
 	}
+}
+
+// fuzzForeign reports whether an event is a request that another cluster's replica sends. To change voters, people may leave
+// the id away.
+func fuzzForeign(ev Event, kind byte) bool {
+	in, ok := ev.(Inbound)
+	if !ok {
+		return false
+	}
+	switch in.Request.(type) {
+	case AddRaftVoterRequest, RemoveRaftVoterRequest, DescribeQuorumRequest:
+		return false
+	}
+	return fuzzCluster(kind) != testCluster
 }
 
 // fuzzMember starts voter 1 or observer 4 of voters 1, 2, 3 from one of several disks.
@@ -94,6 +115,17 @@ func fuzzMember(t *testing.T, kind byte) *member {
 	return m
 }
 
+// fuzzCluster is the cluster id that a request bears: mostly ours, else another's or none.
+func fuzzCluster(kind byte) *string {
+	switch kind / 24 {
+	case 8:
+		return new("other")
+	case 9:
+		return nil
+	}
+	return testCluster
+}
+
 func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 	n := m.node
 	id := RequestID(kind)<<24 | RequestID(a)<<16 | RequestID(b)<<8 | RequestID(c)
@@ -104,26 +136,27 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 	if c%7 == 0 {
 		endpoints = nil
 	}
+	cluster := fuzzCluster(kind)
 	inbound := func(r Request) Event { return Inbound{ID: id, Conn: ConnID(c % 4), Request: r} }
 	switch kind % 24 {
 	case 0, 1:
 		return Deadline{}
 	case 2:
-		return inbound(VoteRequest{ClusterID: testCluster, Voter: m.cfg.Self, Replica: peer, Epoch: epoch, Last: position, PreVote: c%2 == 0})
+		return inbound(VoteRequest{ClusterID: cluster, Voter: m.cfg.Self, Replica: peer, Epoch: epoch, Last: position, PreVote: c%2 == 0})
 	case 3:
-		return inbound(BeginQuorumEpochRequest{ClusterID: testCluster, Voter: m.cfg.Self, Leader: peer.ID, Epoch: epoch, Endpoints: endpoints})
+		return inbound(BeginQuorumEpochRequest{ClusterID: cluster, Voter: m.cfg.Self, Leader: peer.ID, Epoch: epoch, Endpoints: endpoints})
 	case 4:
 		successors := []ReplicaKey{m.cfg.Self, testKey(2), testKey(3)}
-		return inbound(EndQuorumEpochRequest{ClusterID: testCluster, Leader: peer.ID, Epoch: epoch, Successors: successors[c%4%3:], Endpoints: endpoints})
+		return inbound(EndQuorumEpochRequest{ClusterID: cluster, Leader: peer.ID, Epoch: epoch, Successors: successors[c%4%3:], Endpoints: endpoints})
 	case 5, 6:
-		return inbound(FetchRequest{ClusterID: testCluster, Replica: peer, Epoch: n.state.Epoch, Offset: n.log.end - int64(c%3), LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: int64(a), MaxWait: time.Duration(b) * time.Millisecond, MaxBytes: 100})
+		return inbound(FetchRequest{ClusterID: cluster, Replica: peer, Epoch: n.state.Epoch, Offset: n.log.end - int64(c%3), LastFetchedEpoch: n.log.lastEpoch(), HighWatermark: int64(a), MaxWait: time.Duration(b) * time.Millisecond, MaxBytes: 100})
 	case 7:
-		return inbound(FetchRequest{ClusterID: testCluster, Replica: peer, Epoch: epoch, Offset: position.Offset, LastFetchedEpoch: position.Epoch, HighWatermark: NoHighWatermark, BelowReserve: a%2 == 0})
+		return inbound(FetchRequest{ClusterID: cluster, Replica: peer, Epoch: epoch, Offset: position.Offset, LastFetchedEpoch: position.Epoch, HighWatermark: NoHighWatermark, BelowReserve: a%2 == 0})
 	case 8:
 		if m.flushing {
 			return m.flushed()
 		}
-		return Deadline{}
+		return Flushed{End: m.flushEnd - int64(a%3), Generation: m.flushGen - min(m.flushGen, uint64(b%2))} // told already, or of a log that was cut
 	case 9:
 		return Propose{ID: id, Records: int32(a%4) + 1, Bytes: int(b) << 15}
 	case 10:
@@ -141,7 +174,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		return Await{ID: id, BaseOffset: position.Offset, LastOffset: position.Offset}
 	case 15:
 		v := Voter{Key: peer, Endpoints: testEndpoints(NodeID(10 + c%2)), KRaft: VersionRange{0, 1}}
-		return inbound(UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: n.state.Epoch, Voter: v})
+		return inbound(UpdateRaftVoterRequest{ClusterID: cluster, Epoch: n.state.Epoch, Voter: v})
 	case 16:
 		switch a % 8 {
 		case 1, 2:
@@ -159,7 +192,7 @@ func fuzzEvent(m *member, kind, a, b, c byte, sent []Send) Event {
 		case 6:
 			return LearnSnapshot{}
 		case 7:
-			return inbound(FetchSnapshotRequest{ClusterID: testCluster, Replica: peer, Epoch: epoch, Snapshot: position, Position: int64(b) - 1, MaxBytes: int(c)})
+			return inbound(FetchSnapshotRequest{ClusterID: cluster, Replica: peer, Epoch: epoch, Snapshot: position, Position: int64(b) - 1, MaxBytes: int(c)})
 		}
 		return inbound(DescribeQuorumRequest{})
 	case 17, 18:
