@@ -163,6 +163,50 @@ func TestPR28ObserverGoesBackToTheLeader(t *testing.T) {
 	}
 }
 
+// TestPR28LeaderBehindABlackHole: what is sent to the leader's own address gets lost, a bootstrap server is the leader under
+// another one. The observer has data as soon as it has given the first request up, and for each bootstrap server that it tries
+// in vain it waits for the leader once more; from then on it hardly asks anybody else.
+func TestPR28LeaderBehindABlackHole(t *testing.T) {
+	for name, servers := range map[string]int{"the only bootstrap server": 1, "one of three": 3} {
+		set := testVoters(2, 3, 4)
+		m := newMember(testConfig(1, set), dynamic(set))
+		m.cfg.Bootstrap = m.cfg.Bootstrap[:servers]
+		m.cfg.Bootstrap[0].Host = "elsewhere" // and leads
+		m.state = ElectionState{7, 2, NoReplica}
+		m.cfg.ObserverOnly = true
+		if err := m.boot(0); err != nil {
+			t.Fatal(err)
+		}
+		m.take()
+		n := m.node
+		first, data, others := Instant(0), 0, 0
+		const long = time.Minute
+		for n.now < Instant(long) {
+			switch {
+			case n.fetch.correlation == 0 || n.fetch.to == 2: // to rest, or until it gives up
+				n.Step(n.Deadline(), Deadline{})
+				m.take()
+			case n.fetch.to == m.cfg.Bootstrap[0].ID:
+				if data++; data == 1 {
+					first = n.now
+				}
+				n.now = n.now.Add(500 * time.Millisecond)
+				respond(m, FetchResponse{HighWatermark: 0})
+			default:
+				others++
+				n.now = n.now.Add(time.Millisecond)
+				respond(m, FetchResponse{Header: Header{Error: NotLeaderOrFollower, Epoch: 7, Leader: 2, LeaderEndpoints: testEndpoints(2)}})
+			}
+		}
+		if limit := Instant(0).Add(time.Duration(servers) * (m.cfg.RequestTimeout + 4*m.cfg.RetryBackoff*time.Duration(servers))); first == 0 || first > limit {
+			t.Errorf("%s: first data after %v, want %v at most", name, time.Duration(first), time.Duration(limit))
+		}
+		if turns := int(long / (m.cfg.RequestTimeout + time.Second)); data < turns || others > servers {
+			t.Errorf("%s: in %v %d answers with data, and %d requests to who does not lead; want %d at least, and %d at most", name, long, data, others, turns, servers)
+		}
+	}
+}
+
 // TestDivergenceThatMakesNoSenseIsNotRepeatedAtOnce: the leader says that our logs part beyond our end, again and again.
 func TestDivergenceThatMakesNoSenseIsNotRepeatedAtOnce(t *testing.T) {
 	m, n := followerOf(t)
