@@ -452,7 +452,9 @@ func (l *Log) close(clean bool) error {
 	var err error
 	if clean {
 		if _, err = l.Flush(); err == nil {
-			err = l.writeCommitted()
+			if err = l.writeCommitted(); errors.Is(err, ErrDiskFull) {
+				err = nil // the next start knows of less, and reads more: no reason to end in any other way
+			}
 		}
 	}
 	l.committed.writing.Lock()

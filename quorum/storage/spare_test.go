@@ -63,7 +63,10 @@ func TestST02VotesOnADiskWithoutAByte(t *testing.T) {
 		if free, err := d.Free(); err != nil || free.Free != 0 || !free.Full {
 			t.Errorf("%+v, %v: want a full disk", free, err)
 		}
-		d.Abandon()
+		d.MarkCommitted(0, 3)
+		if err := d.Close(); err != nil {
+			t.Errorf("a clean stop: %v", err)
+		}
 	}
 }
 
