@@ -16,7 +16,7 @@ var conformanceIDs = slices.Concat(
 	ids("B-%02d", 1, 70),
 	ids("PR-%02d", 1, 37),
 	ids("MB-%02d", 1, 2, 5, 5, 8, 12, 14, 16),
-	ids("ST-%02d", 1, 13, 15, 22, 24, 24, 26, 27),
+	ids("ST-%02d", 1, 13, 15, 27),
 	[]string{"SC-01"},
 )
 

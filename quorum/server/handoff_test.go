@@ -42,6 +42,22 @@ func (c *cluster) postOnce(m *testMember, request any) (int, []byte, http.Header
 	return r.StatusCode, answer, r.Header
 }
 
+// lead waits for a leader, and hands the lead to m if it is another. m may run in another process.
+func (c *cluster) lead(m *testMember) {
+	c.t.Helper()
+	if leader := c.leader(); leader != m {
+		h := map[string]any{"target": map[string]any{"nodeID": m.id}}
+		c.await("the lead to be handed over", func() bool { // not before the target is known to be there
+			code, answer, _ := c.post(leader, h)
+			if code != http.StatusAccepted {
+				c.t.Logf("handoff to %d: %d %s", m.id, code, answer)
+			}
+			return code == http.StatusAccepted
+		})
+	}
+	c.await("the member to lead", func() bool { s := c.status(m); return s != nil && s.Role == "Leader" && s.EpochCommitted })
+}
+
 func TestHandoffUnderLoadMovesTheLeadToTheTarget(t *testing.T) {
 	c := newCluster(t, 3, 1)
 	leader := c.leader()

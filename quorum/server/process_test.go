@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -144,6 +145,77 @@ func TestST24WipedVoterComesBackAsAnObserver(t *testing.T) {
 	}
 }
 
+// ST-23: two of three voters lose their disks. The two empty ones, which agree that there is nothing, never make a quorum; the
+// third keeps what it has and its epoch, without a leader; and with one of the disks back all is well.
+func TestST23TwoEmptyDisksAreNoQuorum(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	c := newCluster(t, 3, 0, "cluster.id="+testCluster, fmt.Sprintf("controller.quorum.fetch.timeout.ms=%d", timeout.Milliseconds()),
+		fmt.Sprintf("controller.quorum.election.timeout.ms=%d", timeout.Milliseconds()), "controller.quorum.fetch.max.wait.ms=100")
+	c.leader()
+	c.append(c.client(), keyed("k", "v"))
+	c.leader()
+	survivor, lost := c.members[0], c.members[1:]
+	for _, m := range lost {
+		c.killMember(m)
+		if err := os.Rename(m.dir, m.dir+"-lost"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.await("the survivor to notice", func() bool { s := c.status(survivor); return s.Role != "Follower" && s.Role != "Leader" })
+	before := c.status(survivor)
+	for _, m := range lost {
+		c.start(m)
+		c.await("a member on an empty disk", func() bool { return c.status(m) != nil })
+	}
+	for until := time.Now().Add(6 * timeout); time.Now().Before(until); time.Sleep(timeout / 20) { // for what must not happen
+		for _, m := range c.members {
+			s := c.status(m)
+			if s == nil || s.Role == "Leader" || s.Role == "Candidate" || m != survivor && (s.IsVoter || s.LogEndOffset > 0) {
+				t.Fatalf("member %d after a majority has lost its disks: %+v", m.id, s)
+			}
+		}
+	}
+	if s := c.status(survivor); !s.IsVoter || s.LogEndOffset != before.LogEndOffset || s.Epoch > before.Epoch+1 {
+		t.Errorf("the survivor's log ends at %d in epoch %d, before at %d in %d", s.LogEndOffset, s.Epoch, before.LogEndOffset, before.Epoch)
+	}
+	found := lost[0]
+	c.killMember(found)
+	found.dir += "-lost"
+	c.start(found)
+	c.leader()
+	if got := c.readAll(1); string(got[0].Value) != "v" {
+		t.Errorf("read %v", got)
+	}
+}
+
+// ST-25: a voter that was removed is started again on its old directory, by whose log it may still be a voter. It observes, and
+// catches up; nobody has to elect.
+func TestST25OldDirectoryOfARemovedVoter(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	c.leader()
+	m := c.join(3)
+	c.add(m, "0 1 2 3")
+	client := c.client()
+	c.append(client, keyed("k", "as a voter"))
+	c.stop(m) // it does not see its removal
+	c.remove(m, "0 1 2")
+	c.append(client, keyed("k", "without it"))
+	leader := c.leader()
+	before := c.status(leader)
+	c.start(m)
+	c.leader()
+	c.await("it to know that it observes", func() bool {
+		s := c.status(m)
+		return s != nil && s.Role == "Follower" && !s.IsVoter && voterIDs(s) == "0 1 2" && s.HighWatermark >= before.HighWatermark
+	})
+	if after := c.status(leader); after.Role != "Leader" || after.Epoch != before.Epoch || voterIDs(after) != "0 1 2" {
+		t.Errorf("node %d is %s of epoch %d with voters %s, was Leader of %d", leader.id, after.Role, after.Epoch, voterIDs(after), before.Epoch)
+	}
+	if view := c.status(leader); len(view.Observers) != 1 || view.Observers[0].NodeID != 3 {
+		t.Errorf("the leader sees observers %+v", view.Observers)
+	}
+}
+
 func TestEmptyDirectoryIsNotFormattedWithoutClusterID(t *testing.T) {
 	c := newCluster(t, 1, 0)
 	m := c.leader()
@@ -215,14 +287,7 @@ func TestST01LeaderWithAFullDiskHandsOver(t *testing.T) {
 	disk := newTight()
 	leader.fs = disk
 	c.start(leader)
-	now := c.leader()
-	if now != leader {
-		h := map[string]any{"target": map[string]any{"nodeID": leader.id}}
-		if code, body, _ := c.post(now, h); code != http.StatusAccepted {
-			t.Fatalf("handoff: %d %s", code, body)
-		}
-		c.await("the member to lead", func() bool { s := c.status(leader); return s != nil && s.Role == "Leader" && s.EpochCommitted })
-	}
+	c.lead(leader)
 	l := c.load(2)
 	c.appendsGoOn()
 	within := func(most time.Duration, what string, ok func() bool) {

@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
@@ -124,6 +128,100 @@ func panics(t *testing.T, where string) {
 	armed.Store(true)
 	_, _ = c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
 	t.Errorf("goes on after a panic at %s", where)
+}
+
+// PR-33: of three voters one panics, the leader or a follower, where it appends. Its process ends at once, and the others have a
+// leader within five seconds: the old one, if it was not that which panicked.
+func TestPR33OthersGoOnAfterAPanic(t *testing.T) {
+	const variable = "QUORUM_TEST_PROPERTIES"
+	if path := os.Getenv(variable); path != "" {
+		panicsOnWord(t, path)
+		return
+	}
+	for _, role := range []string{"Leader", "Follower"} {
+		t.Run(role, func(t *testing.T) {
+			c := newCluster(t, 3, 0)
+			c.leader()
+			m := c.members[0]
+			c.killMember(m)
+			path := filepath.Join(t.TempDir(), "properties")
+			if err := os.WriteFile(path, []byte(c.properties(m)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			process := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestPR33OthersGoOnAfterAPanic$", "-test.timeout=60s")
+			process.Env = append(os.Environ(), variable+"="+path)
+			var said bytes.Buffer
+			process.Stdout, process.Stderr = &said, &said
+			if err := process.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- process.Wait() }()
+
+			c.leader()
+			c.await("the process to follow", func() bool { s := c.status(m); return s != nil && s.Ready })
+			if role == "Leader" {
+				c.lead(m)
+			}
+			before := c.status(m)
+			if before.Role != role {
+				t.Fatalf("node %d is %s of epoch %d, want %s", m.id, before.Role, before.Epoch, role)
+			}
+			if err := os.WriteFile(path+".panic", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			client := c.client()
+			appended := make(chan error, 1)
+			client.Produce(ctx, keyed("k", "v"), func(_ *kgo.Record, err error) { appended <- err })
+			exit, ok := errors.AsType[*exec.ExitError](<-ended)
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("the process ended after %v", took)
+			}
+			if !ok || exit.ExitCode() != 2 || !strings.Contains(said.String(), "panic: a word from the test") {
+				t.Errorf("the process ended with %v:\n%s", exit, said.String())
+			}
+			after := c.status(c.leader())
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("a leader that all follow after %v", took)
+			}
+			if role == "Follower" && after.Epoch != before.Epoch {
+				t.Errorf("the panic of a follower leads from epoch %d to %d", before.Epoch, after.Epoch)
+			}
+			if err := <-appended; err != nil {
+				t.Errorf("append: %v", err)
+			}
+		})
+	}
+}
+
+// panicsOnWord runs a member in a process of its own, until it is told to panic where it appends next.
+func panicsOnWord(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse(path, text, config.Host{Hostname: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Run(t.Context(), Options{
+		Config: cfg,
+		FS: vfs.WithFaults(vfs.OS, func(call vfs.Call) error {
+			if call.Op == vfs.OpWrite && strings.HasSuffix(call.Path, ".log") {
+				if _, err := os.Stat(path + ".panic"); err == nil {
+					panic("a word from the test")
+				}
+			}
+			return nil
+		}),
+		Log:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Listen: new(net.ListenConfig).Listen,
+		Dial:   new(net.Dialer).DialContext,
+	})
+	t.Errorf("ended with %v, and did not panic", err)
 }
 
 // PR-35: a member asks nobody for anything before others can reach it: it would win and then be refused.
