@@ -48,6 +48,7 @@ type testMember struct {
 	id        raft.NodeID
 	dir       string
 	listeners map[string]string // name → host:port, the same over restarts
+	bootstrap []string          // nil: all voters
 	extra     string            // lines of configuration
 	fs        vfs.FS
 	dial      transport.DialFunc // nil: the cluster's
@@ -146,6 +147,9 @@ func (c *cluster) properties(m *testMember) string {
 	extra := m.extra
 	if c.topic != "" {
 		extra += "\ntopic.name=" + c.topic
+	}
+	if m.bootstrap != nil {
+		bootstrap = m.bootstrap
 	}
 	key, value := "controller.quorum.bootstrap.servers", strings.Join(bootstrap, ",")
 	if c.static {

@@ -288,6 +288,11 @@ func (s *server) logChanges(before, v *view) {
 		s.Log.Info("Changed role", "role", v.Role.String(), "leader", v.Leader, "epoch", v.Election.Epoch, "voter", v.IsVoter,
 			"offset", v.LogEnd.Offset, "highWatermark", v.Status.HighWatermark)
 	}
+	if before.Role == raft.Leader && v.Role != raft.Leader {
+		if silent := before.silent(v.now); len(before.Voters)-len(silent) < before.Voters.Majority() {
+			s.Log.Warn("Gave up the lead: no majority of the voters fetches any more", "epoch", before.Election.Epoch, "silent", silent)
+		}
+	}
 	if h := v.Handoff; h.Phase != before.Handoff.Phase || h.WriteGap != before.Handoff.WriteGap {
 		s.Log.Info("Handoff", "phase", string(h.Phase), "from", h.From, "target", h.Target.String(), "leader", h.To, "epoch", h.ToEpoch,
 			"reason", h.Message, "writeGap", h.WriteGap, "measuredBy", h.MeasuredBy)

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -312,6 +314,34 @@ func (s *server) describeOpened() {
 	if s.cfg.ObserverOnly && st.IsVoter {
 		s.Log.Warn("This member is a voter already: observer.only=true keeps it from nothing until it is removed, with quorum voter remove", "voter", st.Self.ID)
 	}
+	if unlisted, strangers := differing(s.cfg.Bootstrap, st.Voters); len(unlisted)+len(strangers) > 0 {
+		s.Log.Info("Bootstrap servers are others than the voters, and only show the way to them", "unlisted", unlisted, "strangers", strangers)
+	}
+}
+
+// differing compares the configured servers with the voters in force: voters that are not listed, and servers that are no
+// voters. One name that is no voter's may stand for all of them, as a Service's does.
+func differing(servers []raft.Destination, voters raft.VoterSet) (unlisted, strangers []string) {
+	listed := map[string]bool{}
+	for _, d := range servers {
+		listed[net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))] = true
+	}
+	for _, v := range voters {
+		reached := false
+		for _, e := range v.Endpoints {
+			at := net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+			reached = reached || listed[at]
+			delete(listed, at)
+		}
+		if !reached {
+			unlisted = append(unlisted, v.Key.String())
+		}
+	}
+	strangers = slices.Sorted(maps.Keys(listed))
+	if len(voters) == 0 || len(strangers) == 1 && len(servers) == 1 {
+		return nil, nil
+	}
+	return unlisted, strangers
 }
 
 func (s *server) raftConfig() raft.Config {

@@ -54,6 +54,17 @@ func (v *view) hint(listener string) wire.LeaderHint {
 	return h
 }
 
+// silent names the voters that a leader has not heard of for as long as it may stay in office without a majority.
+func (v *view) silent(now raft.Instant) []string {
+	var names []string
+	for _, p := range v.Progress {
+		if p.Key != v.Self && v.Voters.Contains(p.Key) && p.LastFetch <= now-raft.Instant(v.fetchTimeout*3/2) {
+			names = append(names, p.Key.String())
+		}
+	}
+	return names
+}
+
 // ready says whether a client finds here what it may expect, and if not, why.
 func (v *view) ready() (bool, string) {
 	switch {
