@@ -323,7 +323,7 @@ func TestVoteRequestsAreRepeated(t *testing.T) {
 // TestPR08ElectionsEnd: three and five voters on symmetric links of 50 ms that all start in the same tick elect a leader
 // within a few rounds, for every seed.
 func TestPR08ElectionsEnd(t *testing.T) {
-	seeds := 500
+	seeds := 10_000
 	if testing.Short() {
 		seeds = 50
 	}

@@ -201,7 +201,7 @@ func TestPR29LoneAppend(t *testing.T) {
 		i := slices.IndexFunc(w.members, func(m *member) bool { return m.node.role == Leader })
 		leader := w.members[i]
 		longest := time.Duration(0)
-		for range 100 {
+		for range 1000 {
 			id := w.newID()
 			leader.payloads[id] = "alone"
 			start, acked := w.now, w.stats.Acked

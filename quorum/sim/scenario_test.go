@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -75,12 +76,14 @@ func TestPR06ParkedFetchesDoNotDelayTheNextElection(t *testing.T) {
 	}
 }
 
+var flagStarts = flag.Int("starts", 200, "how many quorums TestPR08ElectionsEnd starts")
+
 // PR-08 (KAFKA-18345): voters that start at once on slow links do not collide for ever.
 func TestPR08ElectionsEnd(t *testing.T) {
 	worst := raft.Epoch(0)
-	seeds := 200
+	seeds := *flagStarts
 	if testing.Short() {
-		seeds = 20
+		seeds = min(seeds, 20)
 	}
 	for seed := range uint64(seeds) {
 		p := quiet(800+seed, 3+2*int(seed%2))
@@ -144,21 +147,28 @@ func TestPR11UnheardResignationEndsSoon(t *testing.T) {
 	}
 }
 
-// PR-13 (KAFKA-10533, KAFKA-17332): power is cut from everybody, over and over; what was acknowledged stays.
+// PR-13 (KAFKA-10533, KAFKA-17332): power is cut from everybody, over and over; what was acknowledged stays. Meanwhile members
+// become voters and cease to be: a Fetch of one that was none a moment ago counts, too.
 func TestPR13PowerCutsLoseNothing(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 5
 	}
-	runAll(t, func(i int) (plan, bool) {
+	total := runAll(t, func(i int) (plan, bool) {
 		p := draw(1300 + uint64(i))
 		p.chaos, p.down = 8*time.Second, 20*time.Millisecond
 		p.delayMean, p.loss = time.Millisecond, 0
 		p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
 		p.every = [faultKinds]time.Duration{}
 		p.every[powerCutAll], p.every[powerCut] = 800*time.Millisecond, 300*time.Millisecond
+		if p.kraftVersion > 0 {
+			p.spares, p.every[changeVoters] = max(p.spares, 1), 200*time.Millisecond
+		}
 		return p, i < seeds
 	})
+	if n := total.counts.marks[changeGranted]; n < seeds {
+		t.Errorf("voters were changed %d times in %d runs: the test shows nothing of them", n, seeds)
+	}
 }
 
 // A replica hears of an fsync after it has cut its log: what it is told says nothing about the log of now.
@@ -226,6 +236,10 @@ func TestPR22DeafNodes(t *testing.T) {
 
 	at := w.now
 	w.isolates(leader, true, false, time.Minute)
+	w.untilIs(at+10*time.Second, func() bool { return leader.seen.role != raft.Leader })
+	if took := w.now - at; leader.seen.role == raft.Leader || took > 3100*time.Millisecond {
+		t.Errorf("deaf for %v, the leader is a %v; want it to resign within 3s", took, leader.seen.role)
+	}
 	w.untilIs(at+10*time.Second, func() bool { l := w.leader(); return l != nil && l != leader })
 	w.holds(t)
 	if l := w.leader(); l == nil || l == leader || l.seen.epoch > epoch+2 || w.now-at > 6*time.Second {
