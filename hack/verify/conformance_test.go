@@ -16,8 +16,8 @@ var conformanceIDs = slices.Concat(
 	ids("B-%02d", 1, 70),
 	ids("PR-%02d", 1, 37),
 	ids("MB-%02d", 1, 2, 5, 5, 8, 12, 14, 16),
-	ids("ST-%02d", 1, 13, 15, 27),
-	[]string{"SC-01"},
+	ids("ST-%02d", 1, 27),
+	[]string{"OB-06", "SC-01"},
 )
 
 // ids numbers from the first to the second of each pair of bounds.
