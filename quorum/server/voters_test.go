@@ -335,3 +335,78 @@ func TestKRaftVersionUpgrade(t *testing.T) {
 	c.add(c.join(3), "0 1 2 3")
 	c.append(client0, keyed("k", "v"))
 }
+
+// MB-12: of three members with one cluster id one was formatted as the only voter, the others with all three. Nobody compares
+// the lists. If it has led before the others begin, they have nothing yet and observe it. If the others have elected in the same
+// epoch, it ends with INCONSISTENT_STATE, and they go on.
+func TestMB12InitialVotersThatDiffer(t *testing.T) {
+	standalone := func(c *cluster, m *testMember) {
+		t.Helper()
+		if err := os.RemoveAll(m.dir); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := c.voters.ByID(m.id)
+		set, err := raft.NewVoterSet(v)
+		if err == nil {
+			err = storage.Format(vfs.OS, m.dir, storage.FormatOptions{ClusterID: testCluster, NodeID: m.id, KRaftVersion: 1, InitialVoters: set})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.start(m)
+	}
+	t.Run("it is the first", func(t *testing.T) {
+		c := newCluster(t, 3, 0)
+		for i, m := range c.members { // nobody has elected anybody: they are as if formatted just now
+			c.killMember(m)
+			if err := os.RemoveAll(m.dir); err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 {
+				if err := storage.Format(vfs.OS, m.dir, storage.FormatOptions{ClusterID: testCluster, NodeID: m.id, KRaftVersion: 1, InitialVoters: c.voters}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		standalone(c, c.members[0])
+		c.leader()
+		c.append(c.client(kgo.SeedBrokers(c.bootstrap(c.members[0])...)), keyed("k", "v"))
+		for _, m := range c.members[1:] {
+			c.start(m)
+		}
+		if leader := c.leader(); leader != c.members[0] {
+			t.Errorf("node %d leads", leader.id)
+		}
+		for _, m := range c.members[1:] {
+			c.await("all to know the only voter", func() bool { s := c.status(m); return !s.IsVoter && voterIDs(s) == "0" })
+		}
+		if got := c.readAll(1); string(got[0].Value) != "v" {
+			t.Errorf("read %v", got)
+		}
+	})
+	t.Run("the others are the first", func(t *testing.T) {
+		c := newCluster(t, 3, 0)
+		leader := c.leader()
+		epoch := c.status(leader).Epoch
+		if epoch != 1 {
+			t.Skipf("the first election took until epoch %d, and a voter alone begins in epoch 1", epoch)
+		}
+		odd := c.members[0]
+		if odd == leader {
+			odd = c.members[1]
+		}
+		c.append(c.client(), keyed("k", "v"))
+		c.killMember(odd)
+		standalone(c, odd)
+		fatal, ok := errors.AsType[*Fatal](c.wait(odd))
+		if !ok || fatal.Token != raft.InconsistentState || !strings.Contains(fatal.Message, "two leaders in epoch 1") {
+			t.Errorf("ended with %v, want INCONSISTENT_STATE and the epoch", fatal)
+		}
+		if s := c.status(c.leader()); s.NodeID != int32(leader.id) || s.Epoch != epoch || voterIDs(s) != "0 1 2" {
+			t.Errorf("then node %d leads epoch %d with voters %s", s.NodeID, s.Epoch, voterIDs(s))
+		}
+		if got := c.readAll(1, kgo.SeedBrokers(c.bootstrap(leader)...)); string(got[0].Value) != "v" {
+			t.Errorf("read %v", got)
+		}
+	})
+}
