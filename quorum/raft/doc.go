@@ -5,7 +5,8 @@
 // One goroutine owns a Node. For everything that happens it calls Step(now, event), then Ready, does the work in the
 // order of the fields, and calls Advance. It calls Step with Deadline when the instant of Node.Deadline has come.
 //
-//  1. Persist is durable before anything else of the same Ready is done: a vote is never forgotten.
+//  1. Persist is durable before anything else of the same Ready is done: a vote is never forgotten. If that took a while,
+//     Persisted is the next event, as soon as the Ready is done.
 //  2. Truncate before Appends; Appends before Flush; Flush runs beside the rest and is answered by the event Flushed. So
 //     does Verify, answered by SnapshotVerified.
 //  3. Answers and Sends leave only after 1, Install, and the writes (not the fsync) of 2. What must wait for the fsync waits in the core.
@@ -47,6 +48,7 @@
 //   - EndQuorumEpoch makes followers grant pre-votes, and its first successor skips its own: the best one wins at once.
 //   - A handoff pauses writes and waits for the target's last fetch before it resigns.
 //   - A refused connection to the leader starts an election by rank (fast failover).
+//   - Who was long in writing down a vote, or who leads, begins its patience after that, and gives others as much time.
 //   - A leader hands over by itself if its disk is nearly full, or far slower than the others'.
 //   - Fetch timers are set apart by rank; back-off doubles while a destination keeps failing.
 //   - A follower whose Fetch went to a bootstrap server goes back to its leader when that announces itself.

@@ -233,7 +233,7 @@ func (n *Node) onVoteFailure(c *conn, f Failure) {
 // hasten shortens the wait of a candidate that cannot win any more, if the leader is known to be gone: then the others
 // campaign as well, and a full timer would only add to the outage.
 func (n *Node) hasten() {
-	if n.role != Candidate || n.campaign.retries == 0 || !n.tally.hopeless() {
+	if n.role != Candidate || n.campaign.retries == 0 || n.persistTook > 0 || !n.tally.hopeless() {
 		return
 	}
 	if at := n.now.Add(n.cfg.RetryBackoff + n.shortDelay()); at < n.election {

@@ -79,6 +79,10 @@ type Flushed struct {
 	Generation uint64
 }
 
+// Persisted tells that the Persist of the last Ready is done. It is the first event after one that took a while, given as
+// soon as it is over.
+type Persisted struct{}
+
 // Barrier asks for proof of leadership that is newer than the barrier itself (linearizable ListOffsets(latest)).
 // Its answer is BarrierResult.
 type Barrier struct{ ID RequestID }
@@ -137,6 +141,7 @@ func (Deadline) event()       {}
 func (Propose) event()        {}
 func (Await) event()          {}
 func (Flushed) event()        {}
+func (Persisted) event()      {}
 func (Barrier) event()        {}
 func (Handoff) event()        {}
 func (Shutdown) event()       {}

@@ -37,8 +37,11 @@ type Node struct {
 	generation uint64 // number of truncations
 	flushing   bool
 	flushBegan Instant
-	unsynced   int // bytes appended since the last flush ended
-	inFlush    int // of them, those that the flush in flight covers
+
+	persistBegan Instant
+	persistTook  time.Duration // the last one; 0: no time to speak of
+	unsynced     int           // bytes appended since the last flush ended
+	inFlush      int           // of them, those that the flush in flight covers
 
 	voters        voterHistory
 	highWatermark int64 // Unknown on a new leader until its epoch start commits
@@ -154,6 +157,8 @@ func (n *Node) happen(ev Event) {
 		n.onAwait(ev)
 	case Flushed:
 		n.onFlushed(ev)
+	case Persisted:
+		n.onPersisted()
 	case Barrier:
 		n.onBarrier(ev)
 	case Handoff:
@@ -198,7 +203,7 @@ func (n *Node) settle() {
 	n.wakeForTimers()
 	if n.state != n.saved {
 		n.saved = n.state
-		n.ready.Persist = new(n.state)
+		n.ready.Persist, n.persistBegan = new(n.state), n.now
 	}
 }
 
@@ -342,6 +347,7 @@ func (n *Node) fatal(reason FatalReason, format string, args ...any) {
 func (n *Node) onFlushed(f Flushed) {
 	if n.flushing {
 		n.flushing = false
+		n.persistTook = min(n.persistTook, 2*time.Duration(n.now-n.flushBegan)) // it is two fsyncs, and the disk may be faster by now
 		n.unsynced, n.inFlush = n.unsynced-n.inFlush, 0
 	}
 	if f.Generation != n.generation {
@@ -355,6 +361,35 @@ func (n *Node) onFlushed(f Flushed) {
 		if n.role == Leader {
 			n.advance()
 		}
+	}
+}
+
+// longestPersist bounds what is believed of how long a Persist took: the machine may have slept meanwhile.
+const longestPersist = 30 * time.Second
+
+// onPersisted restarts the patience with others that began before a vote, or who leads, was on disk. Nobody could be asked
+// or heard until then; and what took us a while to write down takes others as long (randomElectionTimeout, resetCheckQuorum), or
+// each candidate would give up before it could be answered, for ever.
+func (n *Node) onPersisted() {
+	n.persistTook = min(time.Duration(n.now-n.persistBegan), longestPersist)
+	if n.persistTook < n.cfg.RetryBackoff {
+		n.persistTook = 0
+		return
+	}
+	for i := range n.conns {
+		if n.conns[i].correlation != 0 {
+			n.conns[i].timeout = n.now.Add(n.cfg.RequestTimeout)
+		}
+	}
+	switch n.role {
+	case Unattached, Prospective, Candidate, Resigned:
+		if n.election != Never {
+			n.election = n.randomElectionTimeout()
+		}
+	case Follower:
+		n.follower.timeout = n.fetchTimeout()
+	case Leader:
+		n.leader.resetCheckQuorum(n)
 	}
 }
 
@@ -436,9 +471,10 @@ func (n *Node) Advance() {
 func (n *Node) Deadline() Instant { return n.deadline }
 
 // randomElectionTimeout draws an election timer. A replica whose disk is below its reserve is more patient while there are
-// others: it campaigns last, but it does campaign.
+// others: it campaigns last, but it does campaign. A vote must be on disk at its giver's, so there is time for that, too.
 func (n *Node) randomElectionTimeout() Instant {
-	t := n.cfg.ElectionTimeout + time.Duration(n.cfg.Rand.Int64N(int64(n.cfg.ElectionTimeout)))
+	least := n.cfg.ElectionTimeout + 2*n.persistTook
+	t := least + time.Duration(n.cfg.Rand.Int64N(int64(least)))
 	if n.belowReserve && !n.alone() {
 		t *= 4
 	}

@@ -136,6 +136,9 @@ func (l *leaderState) resetCheckQuorum(n *Node) {
 	l.checkQuorum = Never
 	if !n.alone() {
 		l.checkQuorum = n.now.Add(n.cfg.FetchTimeout * 3 / 2)
+		if n.highWatermark == Unknown {
+			l.checkQuorum = l.checkQuorum.Add(2 * n.persistTook) // they write down who leads before they fetch
+		}
 	}
 	for i := range l.voters {
 		l.voters[i].seen = false

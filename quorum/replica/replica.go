@@ -66,6 +66,8 @@ type Replica struct {
 
 	reserve   raft.Reserve // how much room the disk has
 	untold    bool         // the core hears of it with the next event
+	persisted bool         // quorum-state was written in this Step, or in the last
+	telling   bool         // the core hears of that with the next event
 	nextSpace raft.Instant // when to look again at the latest, below the reserve
 }
 
@@ -117,6 +119,9 @@ func (r *Replica) Start(now raft.Instant) Output { return r.Step(now, Tick{}) }
 
 // Deadline is the instant of the next Tick.
 func (r *Replica) Deadline() raft.Instant {
+	if r.persisted {
+		return r.now // the core wants to know how long it took
+	}
 	next := min(r.node.Deadline(), r.nextRead(), r.nextTimeout, r.snapshotDeadline())
 	if r.shown > r.committed {
 		next = min(next, r.nextCommitted)
@@ -130,6 +135,7 @@ func (r *Replica) Deadline() raft.Instant {
 // Step lets one event happen.
 func (r *Replica) Step(now raft.Instant, event Event) Output {
 	r.now, r.out = now, Output{}
+	r.telling, r.persisted = r.persisted, false
 	switch e := event.(type) {
 	case Tick:
 		r.checkSpace()
@@ -158,6 +164,10 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
 	}
+	if r.telling {
+		r.telling = false
+		r.feed(raft.Persisted{})
+	}
 	r.timeOutProposals()
 	r.releaseReads(false)
 	r.keepSnapshots()
@@ -169,12 +179,17 @@ func (r *Replica) Step(now raft.Instant, event Event) Output {
 
 // feed hands an event to the core and does the work that comes of it.
 func (r *Replica) feed(event raft.Event) {
-	if r.untold { // before the event, but nothing is sent between the two: each would be of another moment
-		r.untold = false
-		r.node.Step(r.now, r.reserve, event)
-	} else {
-		r.node.Step(r.now, event)
+	events := make([]raft.Event, 0, 3)
+	if r.telling {
+		r.telling = false
+		events = append(events, raft.Persisted{})
 	}
+	if r.untold {
+		r.untold = false
+		events = append(events, r.reserve)
+	}
+	// Nothing is sent between one of these and the next: each would be of another moment.
+	r.node.Step(r.now, append(events, event)...)
 	for r.out.Fatal == nil && r.node.HasReady() {
 		rd := r.node.Ready()
 		r.perform(rd)
@@ -215,6 +230,7 @@ func (r *Replica) write(rd raft.Ready) error {
 		if err := r.dir.WriteElectionState(*rd.Persist, s.KRaftVersion, s.Voters); err != nil {
 			return fmt.Errorf("write quorum-state: %w", err)
 		}
+		r.persisted = true
 	}
 	if err := r.downloading(rd); err != nil {
 		return err

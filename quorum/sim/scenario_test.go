@@ -399,3 +399,32 @@ func TestST14SlowFsync(t *testing.T) {
 		}
 	}
 }
+
+// ST-14: an election on slow disks ends, too. Each vote is two fsyncs, for which its giver waits.
+func TestST14ElectionOnSlowDisks(t *testing.T) {
+	for _, fsync := range []time.Duration{100 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second} {
+		for _, voters := range []int{3, 5} {
+			longest := time.Duration(0)
+			for seed := range uint64(8) {
+				p := quiet(1440+seed, voters)
+				p.operations, p.think = 1<<30, 200*time.Millisecond
+				w := settled(t, p)
+				old, epoch := w.leader(), w.leader().seen.epoch
+				for _, m := range w.members {
+					m.fsync = fsync
+				}
+				w.until(w.now + 30*time.Second)
+				at := w.now
+				old.die(false)
+				committed := w.oracle.committedEnd()
+				done := w.untilIs(at+5*time.Second+30*fsync, func() bool { l := w.leader(); return l != nil && l.seen.highWatermark > committed })
+				w.holds(t)
+				if l := w.leader(); !done || l == nil || l.seen.epoch > epoch+3 {
+					t.Errorf("seed %d: %v after the leader of epoch %d, want the next to have committed, in 3 epochs at most: %s", p.seed, w.now-at, epoch, w.situation())
+				}
+				longest = max(longest, w.now-at)
+			}
+			t.Logf("%d voters whose fsyncs take %v: without a leader for %v at most", voters, fsync, longest.Round(10*time.Millisecond))
+		}
+	}
+}

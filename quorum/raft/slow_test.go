@@ -132,3 +132,40 @@ func TestST14SlowLeader(t *testing.T) {
 		})
 	}
 }
+
+// TestST14PatienceBeginsWithTheVoteOnDisk: whoever was long in writing down its vote, or who leads, could ask and hear nobody
+// meanwhile, and gives others as long for theirs; but not as long as a machine sleeps.
+func TestST14PatienceBeginsWithTheVoteOnDisk(t *testing.T) {
+	after := func(m *member, n *Node, took time.Duration) {
+		n.now = n.now.Add(took)
+		do(m, Persisted{})
+		if sends := do(m, Deadline{}).sends; len(sends) > 0 {
+			t.Errorf("%s sends %+v again, although it was sent just now", n.role, sends)
+		}
+	}
+	for _, c := range []struct{ took, allowed time.Duration }{
+		{time.Millisecond, 0}, {10 * time.Second, 20 * time.Second}, {time.Hour, 60 * time.Second},
+	} {
+		m, n := nodeOf(t, ElectionState{7, None, NoReplica}, 5, 6, 6)
+		n.becomeProspective(causeTimer)
+		n.becomeCandidate()
+		n.settle()
+		m.take()
+		after(m, n, c.took)
+		if left := time.Duration(n.election - n.now); n.role != Candidate || left > 2*(n.cfg.ElectionTimeout+c.allowed) || c.allowed > 0 && left < n.cfg.ElectionTimeout+c.allowed {
+			t.Errorf("%s %v after its candidacy, gives the others %v, want %v at least", n.role, c.took, left, n.cfg.ElectionTimeout+c.allowed)
+		}
+		n.becomeLeader()
+		n.settle()
+		m.take()
+		after(m, n, c.took)
+		if left := time.Duration(n.leader.checkQuorum - n.now); n.role != Leader || c.allowed > 0 && left != n.cfg.FetchTimeout*3/2+c.allowed {
+			t.Errorf("%s %v after it won, waits %v for a majority, want %v more than usual", n.role, c.took, left, c.allowed)
+		}
+	}
+	m, n := nodeOf(t, ElectionState{7, None, NoReplica}, 5, 6, 6)
+	ask(t, m, begin(2, 8, testEndpoints(2)))
+	if after(m, n, 10*time.Second); n.role != Follower || n.now.Add(n.cfg.FetchTimeout) > n.follower.timeout {
+		t.Errorf("%s, its fetch timer ends in %v, want a whole fetch timeout", n.role, time.Duration(n.follower.timeout-n.now))
+	}
+}
