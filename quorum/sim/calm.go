@@ -12,6 +12,7 @@ import (
 // The time that a healed quorum has, by the world's clock.
 const (
 	commitWithin   = 10 * time.Second // O6: a new append commits
+	slowPatience   = 30 * time.Second // … longer where votes took long to write down: that is remembered until the next
 	convergeWithin = 10 * time.Second // all logs are equal, and all clients have their answers
 	restFor        = 10 * time.Second // O5: then nothing happens
 )
@@ -31,7 +32,8 @@ func (w *world) calm() {
 	w.healed = healed
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
-		m.pausedUntil, m.slowUntil = 0, 0
+		m.pausedUntil, m.slowUntil, m.fsync = 0, 0, 0
+		m.waited()
 		m.disk.crashIn, m.disk.failSync = 0, nothing
 		m.disk.drain()
 		m.resume()
@@ -82,6 +84,9 @@ func (w *world) calm() {
 	}
 	if slices.ContainsFunc(w.members, func(m *member) bool { return healed[m.host] && m.stopping }) {
 		limit += stopTimeout // it was asked to before, and until it has it may be the one whose log is needed
+	}
+	if w.plan.every[slowDisks] > 0 {
+		limit += slowPatience
 	}
 	if !w.untilIs(start+limit, func() bool { return w.probed(probe) }) {
 		if w.failure == nil {

@@ -36,6 +36,7 @@ const (
 	changeVoters                  // somebody adds or removes a voter, one thing at a time
 	changeRashly                  // somebody asks for several changes at once
 	upgrade                       // kraft.version goes from 0 to 1: voters by record from now on
+	slowDisks                     // all fsyncs of most members take long, also those that the process waits for
 	skipped                       // (not drawn: a fault found nobody to happen to)
 	faultKinds   = int(skipped)
 )
@@ -44,7 +45,7 @@ func (k faultKind) String() string {
 	return [...]string{
 		"kill", "power cut", "power cut of all", "stop", "handoff", "pause", "one-way cut", "cut pair", "isolation", "deafness",
 		"split", "slow link", "reset", "crash at a disk call", "failed fsync", "slow disk", "lost observer", "cut client", "full disk",
-		"clock jump", "lost voter", "voter change", "rash changes", "upgrade", "skipped",
+		"clock jump", "lost voter", "voter change", "rash changes", "upgrade", "slow disks", "skipped",
 	}[k]
 }
 
@@ -193,6 +194,19 @@ func (w *world) strike(d dice, k faultKind) bool {
 		}
 		m.lastID++
 		m.step(replica.Core{Event: raft.UpgradeKRaft{ID: m.lastID, Version: 1}}, "asked to raise kraft.version")
+	case slowDisks:
+		fsync := oneOf(d, 100*time.Millisecond, 500*time.Millisecond, 1200*time.Millisecond, 2500*time.Millisecond)
+		for _, m := range w.members {
+			if d.chance(0.8) {
+				m.fsync = fsync
+			}
+		}
+		w.trace.note(w, "disks are slow by %v for %v", fsync, 4*long)
+		w.in(4*long, func() {
+			for _, m := range w.members {
+				m.fsync = 0
+			}
+		})
 	case skipped:
 	}
 	return true

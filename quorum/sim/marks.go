@@ -42,6 +42,7 @@ const (
 	snapshotInstalled              // … or into its place
 	compactedRead                  // a client is shown less than was appended
 	votedInAgain                   // a node that lost its disk is a voter with the new one
+	keptInTouch                    // one that may vote asked beside a flush for what it has already
 	noRoomForEpoch                 // a member has no room to open an epoch
 	votedWithoutRoom               // … and votes
 	voteNotSynced                  // an fsync of quorum-state failed
@@ -58,7 +59,7 @@ func (k mark) String() string {
 		"flush told after a truncation",
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
-		"voted in again", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
+		"voted in again", "fetched beside a flush", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
 		"kraft.version taken back",
 	}[k]
 }

@@ -52,10 +52,11 @@ type member struct {
 	requests map[raft.RequestID]*exchange
 	lastID   raft.RequestID
 	jobs     []*replica.Job
-	flushing bool   // an fsync runs, or its outcome is on the way
-	waits    func() // what it does when the fsyncs that it waits for are done; nil: it waits for none
-	stopping bool   // it was asked to stop
-	ended    bool   // the replica has stopped; the process only waits for that fsync
+	flushing bool          // an fsync runs, or its outcome is on the way
+	waits    func()        // what it does when the fsyncs that it waits for are done; nil: it waits for none
+	stepped  time.Duration // when its last step was
+	stopping bool          // it was asked to stop
+	ended    bool          // the replica has stopped; the process only waits for that fsync
 	seen     seen
 }
 
@@ -253,7 +254,7 @@ func (m *member) die(power bool) {
 // end forgets the process.
 func (m *member) end() {
 	m.up = false
-	m.replica = nil
+	m.replica, m.waits = nil, nil
 	for _, k := range m.peers {
 		k.dead = true
 	}

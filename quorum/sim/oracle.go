@@ -491,13 +491,16 @@ func (o *oracle) fetches(m *member, send raft.Send, r raft.FetchRequest) {
 	if end := m.disk.log.durableEnd(); m.voter && r.Offset > end {
 		o.w.violate("FlushedIsDurable", "node %d fetches from offset %d, durable is %d", m.id, r.Offset, end)
 	}
+	if m.voter && r.Replica.ID == m.id && r.Offset < m.disk.log.end {
+		o.w.saw(keptInTouch)
+	}
 	o.waits(m, send)
 }
 
 // waits notes that a member waits for the answer to a Fetch or FetchSnapshot.
 func (o *oracle) waits(m *member, send raft.Send) {
 	s, f := &m.seen, m.seen.fetch
-	now := m.clock.read(o.w.now)
+	now := m.clock.read(m.stepped) // it may have waited for its disk since, which the core knows only of some waits
 	if f.correlation != 0 && now < f.until && s.role == raft.Follower && !s.turned {
 		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, send.Correlation, f.correlation)
 	}

@@ -52,7 +52,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 7
+const generation = 8
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -148,6 +148,9 @@ func drawAs(seed uint64, generation int) plan {
 	}
 	p.nimble = generation >= 6
 	p.votesFail = generation >= 7
+	if generation >= 8 && !quiet && d.chance(0.25) {
+		p.every[slowDisks] = d.between(2*time.Second, 8*time.Second)
+	}
 	return p
 }
 

@@ -45,6 +45,7 @@ func (m *member) finish(syncs int, out replica.Output, format string, args ...an
 	}
 	m.w.oracle.look(m)
 	m.w.trace.member(m, format, args...)
+	m.stepped = m.w.now
 	if took := time.Duration(syncs) * m.slowness(); took > 0 {
 		m.w.trace.member(m, "waits %v for the disk", took)
 		m.waits = func() { m.carryOut(out) }
