@@ -469,11 +469,48 @@ func TestDescribeCluster(t *testing.T) {
 	}
 }
 
+func apiVersionsRequest(name, version string) *kmsg.ApiVersionsRequest {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = name, version
+	return req
+}
+
+// TestApiVersionsOfBadSoftware: from version 3 on clients say what they are, by Kafka's rule of what a name may be.
+func TestApiVersionsOfBadSoftware(t *testing.T) {
+	for _, c := range []struct {
+		name, version string
+		code          raft.ErrorCode
+	}{
+		{"apache-kafka-java", "4.1.0", raft.NoError},
+		{"kgo", "v1.19.5", raft.NoError},
+		{"a", "1", raft.NoError},
+		{"", "1", raft.InvalidRequest},
+		{"kgo", "", raft.InvalidRequest},
+		{"-kgo", "1", raft.InvalidRequest},
+		{"kgo.", "1", raft.InvalidRequest},
+		{"k go", "1", raft.InvalidRequest},
+		{"kgo", "1\n", raft.InvalidRequest},
+		{"kgö", "1", raft.InvalidRequest},
+	} {
+		for version := range int16(5) {
+			want := c.code
+			if version < 3 {
+				want = raft.NoError // nothing is said there
+			}
+			_, resp := answer(t, peerCodec(), apiVersionsRequest(c.name, c.version), version, nil, Extra{})
+			got := resp.(*kmsg.ApiVersionsResponse)
+			if raft.ErrorCode(got.ErrorCode) != want || len(got.ApiKeys) > 0 != (want == raft.NoError) {
+				t.Errorf("%q %q in version %d: error %d with %d keys, want error %d", c.name, c.version, version, got.ErrorCode, len(got.ApiKeys), want)
+			}
+		}
+	}
+}
+
 func TestApiVersions(t *testing.T) {
 	for _, c := range []*Codec{peerCodec(), clientCodec()} {
 		c.Features = func() Features { return Features{KRaftVersion: 1, Epoch: 3} }
 		versions(t, c.Serves, ApiVersions, func(t *testing.T, version int16) {
-			_, resp := answer(t, c, kmsg.NewPtrApiVersionsRequest(), version, nil, Extra{})
+			_, resp := answer(t, c, apiVersionsRequest("test", "1"), version, nil, Extra{})
 			got := resp.(*kmsg.ApiVersionsResponse)
 			if len(got.ApiKeys) != len(offers[c.Serves]) {
 				t.Errorf("%d keys", len(got.ApiKeys))
@@ -493,7 +530,7 @@ func TestApiVersions(t *testing.T) {
 func TestApiVersionsOfAnObserverOnly(t *testing.T) {
 	c := peerCodec()
 	c.KRaft = nil
-	_, resp := answer(t, c, kmsg.NewPtrApiVersionsRequest(), 4, nil, Extra{})
+	_, resp := answer(t, c, apiVersionsRequest("test", "1"), 4, nil, Extra{})
 	if got := resp.(*kmsg.ApiVersionsResponse); len(got.SupportedFeatures) != 0 || got.FinalizedFeaturesEpoch != -1 {
 		t.Errorf("features %+v", got)
 	}

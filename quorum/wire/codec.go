@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -97,6 +98,11 @@ func (c *Codec) decodeApiVersions(r *Request, body []byte) error {
 		return err
 	}
 	resp := kmsg.NewPtrApiVersionsResponse()
+	if r.Version >= 3 && !(software.MatchString(req.ClientSoftwareName) && software.MatchString(req.ClientSoftwareVersion)) {
+		resp.ErrorCode = int16(raft.InvalidRequest)
+		r.Answer = responseFrame(r.Header, resp)
+		return nil
+	}
 	for _, o := range offers[c.Serves] {
 		k := kmsg.NewApiVersionsResponseApiKey()
 		k.ApiKey, k.MinVersion, k.MaxVersion = o.key, o.Min, o.Max
@@ -123,6 +129,9 @@ func (c *Codec) decodeApiVersions(r *Request, body []byte) error {
 }
 
 const kraftVersion = "kraft.version"
+
+// software is what Kafka takes for the name and the version of a client's software.
+var software = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$`)
 
 // apiVersionsTooHigh tells a peer that speaks a newer ApiVersions what we speak of it. It must be version 0: the peer
 // could not read anything else.
