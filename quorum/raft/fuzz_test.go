@@ -78,8 +78,9 @@ func fuzzForeign(ev Event, kind byte) bool {
 	switch in.Request.(type) {
 	case AddRaftVoterRequest, RemoveRaftVoterRequest, DescribeQuorumRequest:
 		return false
+	default:
+		return fuzzCluster(kind) != testCluster
 	}
-	return fuzzCluster(kind) != testCluster
 }
 
 // fuzzMember starts voter 1 or observer 4 of voters 1, 2, 3 from one of several disks.
