@@ -25,10 +25,11 @@ type fetchState struct {
 	epoch       Epoch       // of the request in flight
 	misses      int         // fetches in a row that brought nothing
 	notBefore   Instant
-	stalled     bool // observer only: the next batch does not fit beside what is unsynced
-	probe       bool // the next one is to find out the leader's newest snapshot
-	probing     bool // the one in flight is
-	touching    bool // the one in flight was sent beside a flush, from the durable end
+	stalled     bool  // observer only: the next batch does not fit beside what is unsynced
+	probe       bool  // the next one is to find out the leader's newest snapshot
+	probing     bool  // the one in flight is
+	touching    bool  // the one in flight was sent beside a flush, from the durable end
+	durable     int64 // … as it was then
 }
 
 // fetchTimeout is when a silent leader is given up. All followers of an idle leader hear from it last at nearly the same
@@ -85,6 +86,7 @@ func (n *Node) sendFetch() {
 		return
 	}
 	f.to, f.epoch = c.id, n.state.Epoch
+	f.durable = n.flushed
 	f.touching, f.probing = touching, f.probe && !touching
 	f.probe = f.probe && touching
 	n.transmit(c, e, n.nextFetch())
@@ -287,10 +289,11 @@ func (n *Node) onFetchResponse(c *conn, correlation Correlation, r FetchResponse
 			n.fetch.misses = 0
 		}
 	case n.fetch.touching:
-		// The records are here already. That the leader has the same up to our durable end says nothing of what is beyond.
+		// The records are here already. The leader has the same as we up to the offset that it was asked for. What is beyond
+		// may be another leader's, also if it has been flushed since.
 		n.fetch.misses = 0
 		if r.HighWatermark >= 0 {
-			n.follow(min(r.HighWatermark, max(n.flushed, n.highWatermark)))
+			n.follow(min(r.HighWatermark, max(n.fetch.durable, n.highWatermark)))
 		}
 	default:
 		n.fetch.misses = 0

@@ -66,6 +66,21 @@ func TestST14AnswersBesideAFlush(t *testing.T) {
 	}
 }
 
+// TestST14FlushEndsBeforeTheAnswer: the flush is done while the Fetch beside it is under way. The leader has been asked only
+// for what was durable before, so its answer says nothing of the rest: that may be another leader's.
+func TestST14FlushEndsBeforeTheAnswer(t *testing.T) {
+	m, n := flushingFollower(t)
+	n.Step(n.now, m.flushed())
+	m.take()
+	out := respond(m, FetchResponse{HighWatermark: 5})
+	if n.flushed != 5 || n.highWatermark != 3 {
+		t.Errorf("flushed %d, high watermark %d: want 5, 3", n.flushed, n.highWatermark)
+	}
+	if len(out.sends) != 1 || out.sends[0].Request.(FetchRequest).Offset != 5 {
+		t.Errorf("sent %+v, want a Fetch from offset 5", out.sends)
+	}
+}
+
 // TestST14LeaderThatLowersTheHighWatermark is found out beside a flush, too.
 func TestST14LeaderThatLowersTheHighWatermark(t *testing.T) {
 	m, n := flushingFollower(t)

@@ -90,8 +90,8 @@ func (n *Node) nextFetch() Request {
 		MaxWait: n.cfg.FetchMaxWait, MaxBytes: n.cfg.FetchMaxBytes, BelowReserve: n.belowReserve,
 	}
 	if n.fetch.touching {
-		r.Offset, r.MaxWait, r.MaxBytes = n.flushed, 0, 1
-		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)
+		r.Offset, r.MaxWait, r.MaxBytes = n.fetch.durable, 0, 1
+		r.LastFetchedEpoch = n.log.epochBefore(n.fetch.durable)
 	}
 	if n.fetch.probing {
 		// As a reader without identity, whose offset the leader does not book.

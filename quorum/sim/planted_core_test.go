@@ -60,7 +60,7 @@ var coreBugs = []planted{
 	},
 	{
 		name: "who stays in touch beside a flush acknowledges what is being flushed", within: 20, finds: []string{"FlushedIsDurable"},
-		edits: []edit{{"raft/snapshot.go", "		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)\n", "		r.LastFetchedEpoch = n.log.epochBefore(n.flushed)\n		if BUG {\n			r.Offset, r.LastFetchedEpoch = n.log.end, n.log.lastEpoch()\n		}\n"}},
+		edits: []edit{{"raft/snapshot.go", "		r.LastFetchedEpoch = n.log.epochBefore(n.fetch.durable)\n", "		r.LastFetchedEpoch = n.log.epochBefore(n.fetch.durable)\n		if BUG {\n			r.Offset, r.LastFetchedEpoch = n.log.end, n.log.lastEpoch()\n		}\n"}},
 		arrange: func(p *plan) {
 			p.voters, p.stall, p.stallTold = 3, 1500*time.Millisecond, false
 			p.every[slowDisk] = time.Second
