@@ -166,8 +166,8 @@ func (n *Node) refuseNow(kind ChangeKind) refusal {
 // every commit may have to wait for it. So it must have had all of the log a fetch timeout ago or later, unlike in Kafka,
 // where once in its life is enough.
 func (n *Node) refuseNewcomer(key ReplicaKey) refusal {
-	i := slices.IndexFunc(n.leader.observers, func(p progress) bool { return p.key == key })
-	if i < 0 {
+	i, known := n.leader.observer(key)
+	if !known {
 		return refuse(RequestTimedOut, "node %s has not fetched from this leader: start it as an observer and wait until it has caught up", key)
 	}
 	switch p := &n.leader.observers[i]; {

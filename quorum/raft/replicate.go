@@ -47,7 +47,7 @@ type leaderState struct {
 	set        VoterSet
 	voters     []progress // in the order of set
 	own        int        // our place among them; -1 for a leader on its way out
-	observers  []progress
+	observers  []progress // by key
 
 	checkQuorum Instant // resign then, unless a majority fetches before
 	begin       Instant // next round of BeginQuorumEpoch
@@ -88,6 +88,7 @@ func (l *leaderState) track(n *Node) {
 			l.observers = append(l.observers, p)
 		}
 	}
+	slices.SortFunc(l.observers, func(a, b progress) int { return a.key.Compare(b.key) })
 	l.own = -1
 	if n.isVoter {
 		l.own = l.voterIndex(n.cfg.Self)
@@ -118,14 +119,19 @@ func (l *leaderState) replica(n *Node, k ReplicaKey) (p *progress, voter bool) {
 	if k.ID < 0 {
 		return nil, false
 	}
-	i := slices.IndexFunc(l.observers, func(p progress) bool { return p.key == k })
-	if i < 0 {
+	i, known := l.observer(k)
+	if !known {
 		// One that comes with a new directory at each restart would fill the books with its own ghosts.
 		l.observers = slices.DeleteFunc(l.observers, func(p progress) bool { return p.key.ID == k.ID && n.now >= p.lastFetch.Add(n.cfg.FetchTimeout) })
-		l.observers = append(l.observers, newProgress(k))
-		i = len(l.observers) - 1
+		i, _ = l.observer(k)
+		l.observers = slices.Insert(l.observers, i, newProgress(k))
 	}
 	return &l.observers[i], false
+}
+
+// observer finds an observer's place, where it is or would be.
+func (l *leaderState) observer(k ReplicaKey) (place int, known bool) {
+	return slices.BinarySearchFunc(l.observers, k, func(p progress, k ReplicaKey) int { return p.key.Compare(k) })
 }
 
 func (l *leaderState) forgetObservers(now Instant) {
@@ -449,15 +455,15 @@ func (l *leaderState) describe(n *Node) (replicas []ReplicaProgress, voters int)
 		replicas = append(replicas, l.voters[i].describe())
 	}
 	voters = len(replicas)
-	if l.own < 0 {
-		replicas = append(replicas, own)
-	}
 	for i := range l.observers {
 		if n.now < l.observers[i].lastFetch.Add(observerSession) {
 			replicas = append(replicas, l.observers[i].describe())
 		}
 	}
-	slices.SortFunc(replicas[voters:], func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
+	if l.own < 0 {
+		replicas = append(replicas, own)
+		slices.SortFunc(replicas[voters:], func(a, b ReplicaProgress) int { return a.Key.Compare(b.Key) })
+	}
 	return replicas, voters
 }
 
