@@ -196,12 +196,13 @@ func (w *world) strike(d dice, k faultKind) bool {
 		m.step(replica.Core{Event: raft.UpgradeKRaft{ID: m.lastID, Version: 1}}, "asked to raise kraft.version")
 	case slowDisks:
 		fsync := oneOf(d, 100*time.Millisecond, 500*time.Millisecond, 1200*time.Millisecond, 2500*time.Millisecond)
+		uneven := d.chance(0.5)
 		for _, m := range w.members {
 			if d.chance(0.8) {
-				m.fsync = fsync
+				m.fsync, m.uneven = fsync, uneven
 			}
 		}
-		w.trace.note(w, "disks are slow by %v for %v", fsync, 4*long)
+		w.trace.note(w, "disks are slow by %v (uneven: %v) for %v", fsync, uneven, 4*long)
 		w.in(4*long, func() {
 			for _, m := range w.members {
 				m.fsync = 0

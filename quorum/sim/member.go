@@ -40,6 +40,7 @@ type member struct {
 	downFor     time.Duration // after a graceful stop
 	slowUntil   time.Duration // fsyncs of the log take longer
 	fsync       time.Duration // … and so much longer all fsyncs, also those that the process waits for
+	uneven      bool          // … or only on average
 	wallOff     time.Duration // how wrong its calendar is
 
 	// of the process that runs

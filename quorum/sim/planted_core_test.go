@@ -67,6 +67,16 @@ var coreBugs = []planted{
 		},
 	},
 	{
+		name: "a leader vouches for what is flushed while it is asked", within: 400, finds: []string{"NoLogDivergence", "NoTruncationBelowHW"},
+		edits: []edit{{"raft/fetch.go", "max(n.fetch.durable, n.highWatermark)", "max(n.fetch.durable, n.highWatermark, map[bool]int64{true: n.flushed}[BUG])"}},
+		arrange: func(p *plan) { // leaders that are cut off with records that they go on flushing
+			p.voters, p.loss, p.delayMean, p.think, p.chaos, p.operations = 5, 0, 20*time.Millisecond, 10*time.Millisecond, 24*time.Second, 400
+			p.every = [faultKinds]time.Duration{}
+			p.stall, p.stallTold, p.every[slowDisk], p.every[kill], p.down = 400*time.Millisecond, false, 500*time.Millisecond, 600*time.Millisecond, 200*time.Millisecond
+			p.electionTimeout, p.fetchTimeout, p.requestTimeout, p.fetchMaxWait = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 100*time.Millisecond
+		},
+	},
+	{
 		name: "the leader counts what it has not on disk", within: 20, finds: []string{"MajorityReachedHighWatermark"},
 		edits: []edit{{"raft/replicate.go", "			l.values[i] = n.flushed\n", "			l.values[i] = n.flushed\n			if BUG {\n				l.values[i] = n.log.end\n			}\n"}},
 	},

@@ -62,8 +62,11 @@ func (m *member) finish(syncs int, out replica.Output, format string, args ...an
 
 // slowness draws how much longer than usual an fsync takes.
 func (m *member) slowness() time.Duration {
-	if m.fsync == 0 {
+	switch {
+	case m.fsync == 0:
 		return 0
+	case m.uneven:
+		return m.io.about(m.fsync)
 	}
 	return m.io.between(m.fsync*9/10, m.fsync*11/10)
 }
