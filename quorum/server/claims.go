@@ -1,32 +1,38 @@
 package server
 
-import "github.com/kraft-operator/kraft-operator/quorum/raft"
+import (
+	"time"
+
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
+)
 
 // claims is who says to be whom: for each connection that replicas fetch on, the key that is claimed there. By it the leader
 // tells one replica that has connected anew from two processes that run with one node id.
 //
 // That an older connection is still open says nothing: its other end may have gone without a word. But a replica has one
 // request under way at a time and does not go back to a connection that it gave up, so that one request at most still comes
-// from there; and each request to a bootstrap server has a connection of its own. So if of two connections each has come back
-// twice after the other, they are of two processes.
+// from there. To a bootstrap server it does go back, if it is Kafka's, but not before it has waited for its leader in vain. So
+// if of two connections each has come back twice after the other, and soon, they are of two processes.
 type claims struct {
-	byConn map[raft.ConnID]*claim
-	last   map[raft.NodeID]*claim // whose Fetch came last for that node
+	patience time.Duration // a replica's, with a silent leader
+	byConn   map[raft.ConnID]*claim
+	last     map[raft.NodeID]*claim // whose Fetch came last for that node
 }
 
 type claim struct {
 	key     raft.ReplicaKey
 	remote  string
-	returns int    // how often it fetched again after another
-	rival   *claim // that was reported last
+	heard   raft.Instant // its last Fetch
+	returns int          // how often in a row it soon fetched again after another
+	rival   *claim       // that was reported last
 }
 
-func newClaims() claims {
-	return claims{byConn: map[raft.ConnID]*claim{}, last: map[raft.NodeID]*claim{}}
+func newClaims(patience time.Duration) claims {
+	return claims{patience: patience, byConn: map[raft.ConnID]*claim{}, last: map[raft.NodeID]*claim{}}
 }
 
 // fetched notes a Fetch. If it contradicts the claim of another process, rival is that.
-func (c *claims) fetched(conn raft.ConnID, remote string, key raft.ReplicaKey) (mine, rival *claim) {
+func (c *claims) fetched(now raft.Instant, conn raft.ConnID, remote string, key raft.ReplicaKey) (mine, rival *claim) {
 	mine = c.byConn[conn]
 	before := c.last[key.ID]
 	switch {
@@ -34,13 +40,16 @@ func (c *claims) fetched(conn raft.ConnID, remote string, key raft.ReplicaKey) (
 		c.closed(conn)
 		mine = &claim{key: key, remote: remote}
 		c.byConn[conn] = mine
-	case before != nil && before != mine:
+	case before == nil || before == mine:
+	case now >= mine.heard.Add(c.patience):
+		mine.returns = 0
+	default:
 		mine.returns++
 		if min(mine.returns, before.returns) >= 2 {
 			rival = before
 		}
 	}
-	c.last[key.ID] = mine
+	mine.heard, c.last[key.ID] = now, mine
 	return mine, rival
 }
 
@@ -57,7 +66,7 @@ func (c *claims) closed(conn raft.ConnID) {
 
 // claimed notes a Fetch of a replica, and says so if somebody else fetches as that one, too.
 func (s *server) claimed(conn raft.ConnID, remote string, key raft.ReplicaKey) {
-	mine, rival := s.claims.fetched(conn, remote, key)
+	mine, rival := s.claims.fetched(s.now(), conn, remote, key)
 	if rival == nil {
 		return
 	}

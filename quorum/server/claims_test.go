@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
@@ -28,6 +29,7 @@ func TestMB11Claims(t *testing.T) {
 	for i := range raft.ConnID(20) { // asked now and then, and never on the same connection
 		bootstrap = append(bootstrap, fetch{10 + i, one}, fetch{1, one}, fetch{1, one})
 	}
+	kept := repeat(10, append(repeat(5, fetch{1, one}), fetch{9, one})...) // a bootstrap server's connection, after each silence
 	var restarts []fetch
 	for i := range raft.ConnID(20) { // the leader has not seen the end of any of them
 		restarts = append(restarts, fetch{i, one}, fetch{i, one}, fetch{i, raft.ReplicaKey{ID: 1, DirectoryID: raft.UUID{byte(i)}}})
@@ -41,6 +43,7 @@ func TestMB11Claims(t *testing.T) {
 		"a new connection, the old one is silent": {append(repeat(5, fetch{1, one}), repeat(5, fetch{2, one})...), false},
 		"a request was still under way":           {append(repeat(5, fetch{1, one}), fetch{2, one}, fetch{1, one}, fetch{2, one}, fetch{2, one}), false},
 		"bootstrap servers":                       {bootstrap, false},
+		"a bootstrap server's is kept":            {kept, false},
 		"restarts":                                {restarts, false},
 		"the disk was lost":                       {append(repeat(5, fetch{1, one}), repeat(5, fetch{2, wiped})...), false},
 		"connections that end":                    {repeat(9, fetch{1, one}, fetch{2, one}, fetch{1, gone}), false},
@@ -51,11 +54,12 @@ func TestMB11Claims(t *testing.T) {
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
-			all, conflicts := newClaims(), 0
+			all, conflicts, now := newClaims(2*time.Second), 0, raft.Instant(0)
 			for _, f := range c.fetches {
+				now = now.Add(400 * time.Millisecond)
 				if f.key == gone {
 					all.closed(f.conn)
-				} else if _, rival := all.fetched(f.conn, "", f.key); rival != nil {
+				} else if _, rival := all.fetched(now, f.conn, "", f.key); rival != nil {
 					conflicts++
 				}
 			}

@@ -60,7 +60,7 @@ func Run(ctx context.Context, o Options) error {
 		done:    make(chan struct{}),
 		reading: make(chan struct{}, maxReading),
 		checks:  make(chan struct{}, maxChecks),
-		loop:    loop{waiting: map[raft.RequestID]waiter{}, jobs: map[*replica.Job]struct{}{}, claims: newClaims(), leaderContact: -1},
+		loop:    loop{waiting: map[raft.RequestID]waiter{}, jobs: map[*replica.Job]struct{}{}, claims: newClaims(o.Config.FetchTimeout), leaderContact: -1},
 	}
 	return s.run(ctx)
 }
