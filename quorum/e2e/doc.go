@@ -1,6 +1,6 @@
 // Package e2e runs real quorum processes on loopback and does to them what happens to processes: SIGKILL and SIGTERM under
-// load, and while they make and fetch snapshots; disks that are full to the last byte; too little processor time. It has tests only, behind the build
-// tag e2e, since they take minutes and build the binary:
+// load, and while they make and fetch snapshots; disks that are full to the last byte; too little processor time. It has
+// tests only, behind the build tag e2e, since they take minutes and build the binary:
 //
 //	go test -tags e2e -v ./quorum/e2e -runs 50
 //	go test -tags e2e -v ./quorum/e2e -timeout 1h -run Joins -log-bytes 1073741824 -kills 200
