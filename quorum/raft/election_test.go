@@ -297,10 +297,32 @@ func TestPR16OneVoteCountsOnce(t *testing.T) {
 	}
 }
 
+// TestLongPatienceLooksForALeader: on a disk that is slow or nearly full a candidate, or a leader that resigned, waits for
+// long. Meanwhile it was removed, and the new leader tells only its voters: it looks for one itself.
+func TestLongPatienceLooksForALeader(t *testing.T) {
+	for _, state := range []ElectionState{{7, None, testKey(1)}, {7, 1, NoReplica}} {
+		m, n := nodeOf(t, state, 5, 6, 6)
+		role := n.role
+		n.persistTook = 10 * time.Second
+		n.election = n.randomElectionTimeout()
+		n.Step(n.now.Add(2*n.cfg.ElectionTimeout), Deadline{})
+		sends := m.take().sends
+		i := slices.IndexFunc(sends, func(s Send) bool { _, fetch := s.Request.(FetchRequest); return fetch })
+		if n.role != role || i < 0 || sends[i].To.ID >= 0 {
+			t.Fatalf("%s, then %s sends %+v, want a Fetch to a bootstrap server", role, n.role, sends)
+		}
+		news := Header{Error: FencedLeaderEpoch, Epoch: 8, Leader: 4, LeaderEndpoints: []Endpoint{{"CONTROLLER", "n4", 9093}}}
+		n.Step(n.now, Outcome{Correlation: sends[i].Correlation, Response: FetchResponse{Header: news}})
+		if m.take(); n.role != Follower || n.state.Leader != 4 {
+			t.Errorf("%s: after the answer %s %+v, want a follower of 4", role, n.role, n.state)
+		}
+	}
+}
+
 // TestVoteRequestsAreRepeated: C-050, C-078. Unanswered after the request timeout, failed ones after the back-off.
 func TestVoteRequestsAreRepeated(t *testing.T) {
 	m, n := nodeOf(t, ElectionState{3, None, testKey(1)})
-	n.election = Never // look at the requests only
+	n.election, n.fetch.notBefore = Never, Never // look at the votes only
 	first := n.conns[0].correlation
 	n.Step(n.now, Outcome{Correlation: first, Failure: Disconnected})
 	m.take()

@@ -179,17 +179,13 @@ func (n *Node) send() {
 	switch n.role {
 	case Unattached, Follower:
 		n.sendFetch()
-	case Prospective:
+	case Prospective, Candidate:
 		n.sendVotes()
 		n.sendFetch()
-	case Candidate:
-		n.sendVotes()
 	case Leader:
 		n.leader.sendBegin(n)
 	case Resigned:
 		n.sendEnd()
-		if !n.electable() {
-			n.sendFetch() // no voter any more: nobody will tell it who leads
-		}
+		n.sendFetch() // who is no voter any more is not told who leads
 	}
 }

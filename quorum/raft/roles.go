@@ -50,9 +50,7 @@ func (n *Node) start() {
 		}
 	case s.Voted.ID == n.cfg.Self.ID && s.Voted.ID != None && n.electable() && !n.full && s.Leader == None &&
 		(s.Voted.DirectoryID.IsZero() || s.Voted.DirectoryID == n.cfg.Self.DirectoryID):
-		n.setRole(Candidate)
-		n.tally = newTally(n.voters.current(), n.cfg.Self)
-		n.election = n.randomElectionTimeout()
+		n.standForElection()
 	case s.Leader != None && len(n.endpointsOf(s.Leader)) > 0:
 		n.becomeFollower(s.Epoch, s.Leader, n.endpointsOf(s.Leader))
 	default:
@@ -169,9 +167,7 @@ func (n *Node) becomeProspective(cause electionCause) {
 func (n *Node) becomeCandidate() {
 	n.state = ElectionState{Epoch: n.state.Epoch + 1, Leader: None, Voted: n.cfg.Self}
 	n.leaderEndpoints = nil
-	n.setRole(Candidate)
-	n.tally = newTally(n.voters.current(), n.cfg.Self)
-	n.election = n.randomElectionTimeout()
+	n.standForElection()
 	switch n.campaign.cause {
 	case causeTimer:
 		n.elections.Timer++
@@ -181,6 +177,15 @@ func (n *Node) becomeCandidate() {
 		n.elections.FastFailover++
 	}
 	n.maybeWin()
+}
+
+// standForElection asks for votes in the epoch that is its own. Its patience may be long, on a disk that is slow or nearly
+// full; once elections usually end it looks for a leader beside: one that it is no voter of will never announce itself.
+func (n *Node) standForElection() {
+	n.setRole(Candidate)
+	n.tally = newTally(n.voters.current(), n.cfg.Self)
+	n.election = n.randomElectionTimeout()
+	n.fetch.notBefore = n.now.Add(2 * n.cfg.ElectionTimeout)
 }
 
 // becomeLeader opens its epoch in the log. Its first batch is a control batch; until that is committed the high watermark
@@ -224,7 +229,10 @@ func (n *Node) becomeResigned(successors []ReplicaKey) {
 	n.setRole(Resigned)
 	n.election = n.randomElectionTimeout()
 	n.resigned = newResignedState(n, successors)
-	n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
+	n.fetch.notBefore = n.now.Add(2 * n.cfg.ElectionTimeout) // as a candidate
+	if !n.electable() {
+		n.fetch.notBefore = n.now.Add(discoveryDelay * n.cfg.RetryBackoff)
+	}
 	n.noteLeader()
 }
 
