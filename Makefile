@@ -73,7 +73,7 @@ race: ## Run the quorum's and the planner's tests with the race detector and cos
 
 SEEDS ?= 2000
 SEED ?=
-SIM = GOGC=400 go test ./quorum/sim -count=1 -timeout=0 -v
+SIM = GOGC=2000 go test ./quorum/sim -count=1 -timeout=0 -v
 .PHONY: sim
 sim: ## Simulate SEEDS=n quorums under faults, or one with a trace: SEED=n
 	$(SIM) -run 'TestSimulation$$' $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))

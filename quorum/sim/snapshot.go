@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,7 +82,8 @@ func checkpointID(name string) (id raft.OffsetAndEpoch) {
 
 // segmentBase reads a segment's name.
 func segmentBase(name string) (base int64) {
-	_, _ = fmt.Sscanf(path.Base(name), "%d.log", &base)
+	digits, _, _ := strings.Cut(path.Base(name), ".")
+	base, _ = strconv.ParseInt(digits, 10, 64) // often: not by fmt
 	return base
 }
 
