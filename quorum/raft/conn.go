@@ -157,6 +157,19 @@ func (n *Node) onCommon(c *conn, h *Header) bool {
 	return false
 }
 
+// takes is onCommon for requests that are repeated until they are answered: who changes nothing by its answer, since it knows
+// of less than we, or is another replica by now, would say the same at once.
+func (n *Node) takes(c *conn, h *Header) bool {
+	role, epoch := n.role, n.state.Epoch
+	if n.onCommon(c, h) {
+		return true
+	}
+	if n.role == role && n.state.Epoch == epoch && c.failures == 0 {
+		n.backOff(c)
+	}
+	return false
+}
+
 // sendToVoter sends to another voter at the endpoint that the voter set names.
 func (n *Node) sendToVoter(v Voter, r Request) {
 	e, ok := Find(v.Endpoints, n.cfg.Listener)

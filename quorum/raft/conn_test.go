@@ -17,8 +17,8 @@ func TestCommonResponseHandling(t *testing.T) {
 		"not authorized (C-056)":              {VoteResponse{Header: topError(ClusterAuthorization)}, Candidate, ElectionState{}, NotAuthorized, false},
 		"another cluster":                     {VoteResponse{Header: topError(InconsistentClusterID)}, Candidate, ElectionState{7, None, testKey(1)}, "", true},
 		"not available":                       {VoteResponse{Header: Header{Error: BrokerNotAvailable, Epoch: 7, Leader: None}}, Candidate, ElectionState{7, None, testKey(1)}, "", true},
-		"an older epoch":                      {VoteResponse{Header: Header{Epoch: 6, Leader: 3}, Granted: true}, Candidate, ElectionState{7, None, testKey(1)}, "", false},
-		"another receiver":                    {VoteResponse{Header: Header{Error: InvalidVoterKey, Epoch: 7, Leader: None}}, Candidate, ElectionState{7, None, testKey(1)}, "", false},
+		"an older epoch":                      {VoteResponse{Header: Header{Epoch: 6, Leader: 3}, Granted: true}, Candidate, ElectionState{7, None, testKey(1)}, "", true},
+		"another receiver":                    {VoteResponse{Header: Header{Error: InvalidVoterKey, Epoch: 7, Leader: None}}, Candidate, ElectionState{7, None, testKey(1)}, "", true},
 		"an invalid request":                  {VoteResponse{Header: Header{Error: InvalidRequest, Epoch: 7, Leader: None}}, Candidate, ElectionState{}, InconsistentState, false},
 		"a newer epoch":                       {VoteResponse{Header: Header{Error: FencedLeaderEpoch, Epoch: 9, Leader: None}}, Unattached, ElectionState{9, None, NoReplica}, "", false},
 		"a newer epoch with a leader":         {VoteResponse{Header: Header{Error: FencedLeaderEpoch, Epoch: 9, Leader: 3}}, Follower, ElectionState{9, 3, NoReplica}, "", false},
@@ -40,6 +40,9 @@ func TestCommonResponseHandling(t *testing.T) {
 			}
 			if n.role != c.role || n.state != c.state {
 				t.Errorf("%s %+v, want %s %+v", n.role, n.state, c.role, c.state)
+			}
+			if c.again && len(out.sends) > 0 {
+				t.Errorf("asked again at once: %+v", out.sends)
 			}
 			if c.again && n.Deadline() != n.now.Add(20*time.Millisecond) {
 				t.Errorf("next deadline %v", time.Duration(n.Deadline()))

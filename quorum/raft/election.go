@@ -192,7 +192,7 @@ func (n *Node) onVoteResponse(c *conn, r VoteResponse) {
 		n.becomeCandidate() // that peer knows no pre-vote (KIP-996): do without
 		return
 	}
-	if !n.onCommon(c, &r.Header) || n.role != Prospective && n.role != Candidate {
+	if !n.takes(c, &r.Header) || n.role != Prospective && n.role != Candidate {
 		return
 	}
 	i := n.tally.index(c.id)

@@ -164,7 +164,7 @@ func (n *Node) sendEnd() {
 }
 
 func (n *Node) onEndResponse(c *conn, r EndQuorumEpochResponse) {
-	if !n.onCommon(c, &r.Header) || n.role != Resigned {
+	if !n.takes(c, &r.Header) || n.role != Resigned {
 		return
 	}
 	if r.Error != NoError {
