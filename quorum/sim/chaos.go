@@ -232,7 +232,7 @@ func (m *member) gracefulStop(downFor time.Duration) bool {
 	m.downFor, m.stopping = downFor, true
 	asked, life := m.w.now, m.life
 	m.w.in(2*stopTimeout, func() {
-		if m.up && m.life == life && !m.ended && m.pausedUntil < asked {
+		if m.up && m.life == life && !m.ended && m.pausedUntil < asked && m.waits == nil {
 			m.w.violate("StopsInTime", "node %d was asked to stop %v ago, with a time limit of %v: %s", m.id, 2*stopTimeout, stopTimeout, m.situation())
 		}
 	})
