@@ -60,13 +60,16 @@ func (m *member) finish(syncs int, out replica.Output, format string, args ...an
 	m.carryOut(out)
 }
 
+// longestFsync is less than what a healed world has to come to rest: one that began before is not cut short.
+const longestFsync = 5 * time.Second
+
 // slowness draws how much longer than usual an fsync takes.
 func (m *member) slowness() time.Duration {
 	switch {
 	case m.fsync == 0:
 		return 0
 	case m.uneven:
-		return m.io.about(m.fsync)
+		return min(m.io.about(m.fsync), longestFsync)
 	}
 	return m.io.between(m.fsync*9/10, m.fsync*11/10)
 }
