@@ -30,6 +30,12 @@ func (w *world) calm() {
 	p.delayMean, p.flushMean, p.flushLate = min(p.delayMean, 2*time.Millisecond), min(p.flushMean, 2*time.Millisecond), min(p.flushLate, 2*time.Millisecond)
 	healed := w.chooseHealed(d)
 	w.healed = healed
+	late := w.now // when the last has arrived that anybody sent who is not healed
+	for i := range w.members {
+		if !healed[i] {
+			late = max(late, w.net.sent[i])
+		}
+	}
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil, m.fsync = 0, 0, 0
@@ -102,6 +108,12 @@ func (w *world) calm() {
 		return
 	}
 	if w.plan.every[changeVoters] > 0 && !w.reconfigures(healed) {
+		return
+	}
+	if w.until(max(late, w.now)); !w.untilIs(w.now+convergeWithin, func() bool { return w.converged(healed) }) {
+		if w.failure == nil {
+			w.violate("ValuesNotStuck", "what was under way for long has arrived, and logs have not come to rest within %v: %s", convergeWithin, w.situation())
+		}
 		return
 	}
 	leader := w.leader()

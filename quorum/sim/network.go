@@ -14,7 +14,8 @@ import (
 type network struct {
 	w     *world
 	dice  dice
-	links [][]link // from, to
+	links [][]link        // from, to
+	sent  []time.Duration // by sender: when the last of what it has sent arrives
 	conns []*conn
 	last  raft.ConnID
 }
@@ -31,6 +32,7 @@ func newNetwork(w *world, hosts int) *network {
 	for range hosts {
 		n.links = append(n.links, make([]link, hosts))
 	}
+	n.sent = make([]time.Duration, hosts)
 	return n
 }
 
@@ -102,7 +104,7 @@ func (n *network) transmit(c *conn, direction int, deliver func()) {
 		return
 	}
 	at = max(at, c.arrives[direction])
-	c.arrives[direction] = at
+	c.arrives[direction], n.sent[from] = at, max(n.sent[from], at)
 	n.w.at(at, deliver)
 }
 
