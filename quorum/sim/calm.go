@@ -28,6 +28,7 @@ func (w *world) calm() {
 	w.loss, w.duplicate = 0, 0
 	p := &w.plan // a healed world is also quick: who is far behind must have a chance
 	p.delayMean, p.flushMean, p.flushLate = min(p.delayMean, 2*time.Millisecond), min(p.flushMean, 2*time.Millisecond), min(p.flushLate, 2*time.Millisecond)
+	p.down = min(p.down, 200*time.Millisecond) // who yet dies of an fsync that failed before is started again soon
 	healed := w.chooseHealed(d)
 	w.healed = healed
 	late := w.now // when the last has arrived that anybody sent who is not healed
