@@ -151,7 +151,8 @@ func (n *Node) driveTransfer() {
 	if n.role == Leader && !t.active() && n.now >= n.leader.unsuited(n) && n.now >= n.leader.reserveRetry {
 		n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
 		if target, refusal := n.pickTarget(Handoff{Target: NoReplica}); refusal == "" {
-			n.beginTransfer(Handoff{}, target)
+			// Not for long: the disk may be well again, or another the better target, when the next is due.
+			n.beginTransfer(Handoff{CatchUpTimeout: n.cfg.FetchTimeout}, target)
 		}
 	}
 	if !t.active() && n.mustLeave() {
