@@ -278,8 +278,9 @@ func claimsOf(ctx context.Context, mq *v1alpha1.MetadataQuorum) map[string]corev
 func expectSteadyState(ctx context.Context, op *operator, mq *v1alpha1.MetadataQuorum) {
 	GinkgoHelper()
 	expectCurrent(ctx, mq)
-	// The disruption controller and the last status write may still be at it. A pass may be a second away where cores are few.
-	before := versions(ctx, mq.Namespace)
+	// The disruption controller and the last status write may still be at it. A pass may be a second away where cores are few,
+	// so the first look takes stock, and the next, a second later, must find the same.
+	before := map[string]string{}
 	Eventually(func() map[string]string {
 		was := before
 		before = versions(ctx, mq.Namespace)
