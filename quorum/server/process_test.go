@@ -265,12 +265,8 @@ func TestAppendsAreRefusedBelowTheReserve(t *testing.T) {
 		p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
 		return code(p.ErrorCode) == kerr.KafkaStorageError
 	})
-	if s := c.status(m); !s.Disk.BelowReserve {
-		t.Errorf("status shows disk %+v", s.Disk)
-	}
-	if c.metric(m, "quorum_disk_below_reserve") != 1 {
-		t.Error("the metric does not show it")
-	}
+	c.await("status to show it", func() bool { return c.status(m).Disk.BelowReserve })
+	c.await("the metric to show it", func() bool { return c.metric(m, "quorum_disk_below_reserve") == 1 })
 	disk.free.Store(1 << 40)
 	c.await("service to be back", func() bool {
 		p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
