@@ -6,8 +6,8 @@ import (
 )
 
 // A leader leaves office by itself for four reasons besides a silent majority: its process is asked to stop, its disk is
-// nearly full, or far slower than the others', or the voters have committed a set without it. All begin a handoff. One whose disk is full before its epoch
-// is open resigns.
+// nearly full, or far slower than the others', or the voters have committed a set without it. All begin a handoff. One
+// whose disk is full before its epoch is open resigns.
 
 // defaultShutdownTimeout bounds a Shutdown that names no time.
 const defaultShutdownTimeout = 5 * time.Second
@@ -102,7 +102,14 @@ func (n *Node) onShutdown(s Shutdown) {
 // mustLeave reports whether the leader's office ends. A stopping leader waits until its epoch is settled: its votes may have
 // been under way when it was asked to stop, and a voter change that is under way is its to finish.
 func (n *Node) mustLeave() bool {
-	return n.removed() || n.role == Leader && n.full && !n.alone() && n.log.end == n.leader.epochStart || n.role == Leader && n.stopping && !n.alone() && n.leader.change == nil && n.voters.offset() < n.highWatermark
+	switch {
+	case n.removed():
+		return true
+	case n.role != Leader || n.alone():
+		return false
+	}
+	unopened := n.full && n.log.end == n.leader.epochStart
+	return unopened || n.stopping && n.leader.change == nil && n.voters.offset() < n.highWatermark
 }
 
 // leave hands over, or resigns at once if nobody is fit to take over.

@@ -37,11 +37,11 @@ type Node struct {
 	generation uint64 // number of truncations
 	flushing   bool
 	flushBegan Instant
+	unsynced   int // bytes appended since the last flush ended
+	inFlush    int // of them, those that the flush in flight covers
 
 	persistBegan Instant
 	persistTook  time.Duration // the last one; 0: no time to speak of
-	unsynced     int           // bytes appended since the last flush ended
-	inFlush      int           // of them, those that the flush in flight covers
 
 	voters        voterHistory
 	highWatermark int64 // Unknown on a new leader until its epoch start commits
