@@ -106,11 +106,10 @@ type seen struct {
 	checked       int // batches below the high watermark that were compared
 	second        time.Duration
 	fetch         fetchSeen
-	turned        bool // the last step changed its role: some of what it sent belongs to the old one
 }
 
 // fetchSeen is the Fetch that a process waits for. Every change of role forgets it; a replica that looks for a leader may
-// pass through several roles in one step, so only that of one who was and stays a follower is believed.
+// pass through several roles in one step, so only a follower's is believed.
 type fetchSeen struct {
 	correlation raft.Correlation // 0: none
 	to          raft.NodeID
@@ -192,7 +191,7 @@ func (o *oracle) look(m *member) {
 	if s.epoch < before.epoch {
 		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
 	}
-	if s.turned = s.role != before.role || s.epoch != before.epoch || s.leader != before.leader; s.turned {
+	if s.role != before.role || s.epoch != before.epoch || s.leader != before.leader {
 		s.fetch = fetchSeen{}
 	}
 	if s.leader != raft.None {
@@ -501,7 +500,7 @@ func (o *oracle) fetches(m *member, send raft.Send, r raft.FetchRequest) {
 func (o *oracle) waits(m *member, send raft.Send) {
 	s, f := &m.seen, m.seen.fetch
 	now := m.clock.read(m.stepped) // it may have waited for its disk since, which the core knows only of some waits
-	if f.correlation != 0 && now < f.until && s.role == raft.Follower && !s.turned {
+	if f.correlation != 0 && now < f.until && s.role == raft.Follower {
 		o.w.violate("OneFetchInFlight", "node %d sends Fetch %d, it still waits for %d", m.id, send.Correlation, f.correlation)
 	}
 	s.fetch = fetchSeen{correlation: send.Correlation, to: send.To.ID, until: now.Add(o.w.plan.requestTimeout)}
