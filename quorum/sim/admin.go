@@ -71,7 +71,7 @@ func (a *admin) sensible(leader *member, healed []bool) raft.Request {
 		}
 	}
 	for _, m := range a.w.members {
-		if m.voter && healed[m.host] && !slices.ContainsFunc(set, func(v raft.Voter) bool { return v.Key.ID == m.id }) {
+		if m.voter && healed[m.host] && !a.w.lockedOut(m, leader) && !slices.ContainsFunc(set, func(v raft.Voter) bool { return v.Key.ID == m.id }) {
 			return raft.AddRaftVoterRequest{Voter: m.key, Endpoints: m.endpoints(), AckWhenCommitted: true}
 		}
 	}

@@ -118,6 +118,9 @@ func (w *world) calm() {
 		return
 	}
 	leader := w.leader()
+	if slices.ContainsFunc(w.members, func(m *member) bool { return healed[m.host] && w.lockedOut(m, leader) }) {
+		return // it campaigns on, and the next that is made a voter brings the quorum to its epoch
+	}
 	epoch := leader.seen.epoch
 	w.until(w.now + restFor)
 	if w.failure != nil {
@@ -165,6 +168,13 @@ func (w *world) reconfigures(healed []bool) bool {
 
 func (w *world) allPreVote() bool {
 	return !slices.ContainsFunc(w.members, func(m *member) bool { return m.voter && m.release < kip996 })
+}
+
+// lockedOut reports whether a member was removed as a voter, does not know it, and has campaigned beyond the leader's epoch. No
+// leader answers it (UNKNOWN_LEADER_EPOCH) until the quorum's epoch has passed its own. Where all know pre-votes a campaign
+// that cannot succeed opens no epoch, and this is a failure like any other.
+func (w *world) lockedOut(m, leader *member) bool {
+	return !w.allPreVote() && m.seen.epoch > leader.seen.epoch && !has(w.votersOf(leader), m.key)
 }
 
 // chooseHealed picks a majority of the voters, of each set that may be in force, and all observers but some.
@@ -224,7 +234,7 @@ func (w *world) converged(healed []bool) bool {
 	}
 	end := leader.disk.log.end
 	for i, m := range w.members {
-		if !healed[i] {
+		if !healed[i] || w.lockedOut(m, leader) {
 			continue
 		}
 		if !m.up || m.stopping || m == leader && !m.seen.voter || m.disk.log.end != end || m.seen.highWatermark != end || m.seen.leader != leader.id || m.seen.epoch != leader.seen.epoch {
