@@ -143,7 +143,7 @@ func (w *world) reconfigures(healed []bool) bool {
 		if leader == nil || asking || done {
 			return done
 		}
-		if change == nil {
+		if r, ok := change.(raft.RemoveRaftVoterRequest); change == nil || ok && r.Voter == leader.key { // it follows no more
 			if change = w.admin.sensible(leader, healed); change == nil {
 				done = true // a sole voter, and nobody to add
 				return true
