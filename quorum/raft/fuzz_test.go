@@ -27,6 +27,7 @@ func fuzzRun(t *testing.T, script []byte) {
 	}
 	script = script[1:]
 	var sent []Send
+	persists := false // the step before had something to persist
 	end := min(len(script)/4, 500)
 	for i := range end {
 		s := script[4*i : 4*i+4]
@@ -36,6 +37,9 @@ func fuzzRun(t *testing.T, script []byte) {
 			m.payloads[p.ID] = "x"
 		}
 		at := n.now.Add(time.Duration(s[3]) * time.Millisecond)
+		if persists && s[0]%2 == 0 { // that took up to 16 s
+			ev, at = Persisted{}, n.now.Add(time.Duration(s[3])*64*time.Millisecond)
+		}
 		if _, ok := ev.(Deadline); ok {
 			at = n.Deadline()
 			if at == Never {
@@ -49,6 +53,7 @@ func fuzzRun(t *testing.T, script []byte) {
 		persisted, role := m.state, n.role
 		n.Step(at, ev)
 		out := m.take()
+		persists = out.ready.Persist != nil
 		if out.ready.Fatal != nil {
 			return
 		}
