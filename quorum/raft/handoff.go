@@ -148,8 +148,8 @@ func (n *Node) beginTransfer(h Handoff, target ReplicaKey) {
 // driveTransfer moves a handoff on: the old leader's phases, then, on both sides, the measurement.
 func (n *Node) driveTransfer() {
 	t := &n.transfer
-	if n.role == Leader && !t.active() && n.now >= n.leader.unsuited(n) && n.now >= n.leader.reserveRetry {
-		n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
+	if n.role == Leader && !t.active() && n.now >= n.leader.unsuited(n) && n.now >= n.leader.handoffRetry {
+		n.leader.handoffRetry = n.now.Add(n.cfg.FetchTimeout)
 		if target, refusal := n.pickTarget(Handoff{Target: NoReplica}); refusal == "" {
 			// Not for long: the disk may be well again, or another the better target, when the next is due.
 			n.beginTransfer(Handoff{CatchUpTimeout: n.cfg.FetchTimeout}, target)
@@ -205,7 +205,7 @@ func (n *Node) convergeOrPause() {
 func (n *Node) abortTransfer(why string) {
 	t := &n.transfer
 	t.status.Phase, t.status.Message = HandoffAborted, why
-	n.leader.reserveRetry = n.now.Add(n.cfg.FetchTimeout)
+	n.leader.handoffRetry = n.now.Add(n.cfg.FetchTimeout)
 	if n.role == Leader && (n.stopping || n.removed()) {
 		n.becomeResigned(n.leader.successors(n, nil))
 	}

@@ -21,7 +21,7 @@ func (n *Node) onReserve(r Reserve) {
 		n.endPatience()
 	}
 	if n.role == Leader {
-		n.leader.reserveRetry = n.now
+		n.leader.handoffRetry = n.now
 	}
 	if n.full {
 		n.stopCampaign()

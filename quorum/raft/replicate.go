@@ -60,12 +60,12 @@ type leaderState struct {
 	known    VoterSet // at kraft.version 0: what the voters told of themselves
 
 	overtaken    Instant // when a majority without us had all of the log on disk; it means nothing unless we have not
-	reserveRetry Instant // below the disk reserve, or on a slow disk: when to try a handoff again
+	handoffRetry Instant // below the disk reserve, or on a slow disk: when to try a handoff again
 	values       []int64
 }
 
 func newLeaderState(n *Node, epochStart int64) *leaderState {
-	l := &leaderState{epochStart: epochStart, groupStart: epochStart, begin: n.now, reserveRetry: n.now, checkQuorum: Never}
+	l := &leaderState{epochStart: epochStart, groupStart: epochStart, begin: n.now, handoffRetry: n.now, checkQuorum: Never}
 	l.track(n)
 	return l
 }
@@ -175,7 +175,7 @@ func (l *leaderState) wake(n *Node) {
 		n.wake(l.change.deadline)
 	}
 	if at := l.unsuited(n); at != Never && !n.transfer.active() && !n.alone() {
-		n.wake(max(at, l.reserveRetry))
+		n.wake(max(at, l.handoffRetry))
 	}
 	if len(n.proposals.held) > 0 && !n.full && !n.flushing && !n.transfer.pausing() {
 		n.wake(n.proposals.lingerUntil)
