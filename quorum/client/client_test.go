@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,15 +32,12 @@ type member struct {
 	nodes   []wire.Node
 }
 
-func startMember(t *testing.T) *member {
+// startServer answers requests of one kind as a test makes up, the topic's own aside. On nil it hangs up.
+func startServer(t *testing.T, serves wire.Serves, answer func(self wire.Node, body any) any) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &member{address: ln.Addr().String()}
-	m.leader.Store(-1)
-	c := &wire.Codec{Serves: wire.Peers, Listener: "CONTROLLER", ClusterID: "c", Topic: "__cluster_metadata", TopicID: raft.UUID{15: 1}}
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))
+	self := node(t, 0, ln.Addr().String())
+	c := &wire.Codec{Serves: serves, Listener: "PEERS", ClusterID: "c", Topic: "__cluster_metadata", TopicID: raft.UUID{15: 1}}
 	s := &transport.Server{Limits: transport.DefaultLimits(), Handle: func(in *transport.Inbound) error {
 		r, err := c.Decode(in.Frame)
 		switch {
@@ -47,21 +45,13 @@ func startMember(t *testing.T) *member {
 			return err
 		case r.Body == nil:
 			in.Reply(r.Answer)
-		case r.Key == wire.DescribeCluster:
-			in.Reply(c.Encode(r, &wire.DescribeClusterResponse{Controller: raft.NodeID(m.leader.Load()), Nodes: m.nodes}, wire.Extra{}))
-		case !m.leads.Load():
-			in.Reply(c.Encode(r, raft.DescribeQuorumResponse{Error: raft.NotLeaderOrFollower, Leader: -1}, wire.Extra{}))
-		default:
-			in.Reply(c.Encode(r, raft.DescribeQuorumResponse{
-				Leader: 1, Epoch: 7, HighWatermark: 40,
-				Voters: []raft.ReplicaProgress{
-					{Key: raft.ReplicaKey{ID: 0, DirectoryID: raft.UUID{1}}, LogEnd: 35, LastFetch: raft.Instant(time.Second), LastCaughtUp: raft.Instant(time.Second)},
-					{Key: raft.ReplicaKey{ID: 1}, LogEnd: 42, LastFetch: raft.Instant(3 * time.Second), LastCaughtUp: raft.Instant(3 * time.Second)},
-				},
-				Observers: []raft.ReplicaProgress{{Key: raft.ReplicaKey{ID: 1000}, LogEnd: 42, LastFetch: -1, LastCaughtUp: -1}},
-				Nodes:     []raft.Voter{{Key: raft.ReplicaKey{ID: 1}, Endpoints: []raft.Endpoint{{Name: "ADMIN", Host: "q-1", Port: 9091}}}},
-			}, wire.Extra{Now: raft.Instant(3 * time.Second), Wall: time.UnixMilli(100_000)}))
+			return nil
 		}
+		said := answer(self, r.Body)
+		if said == nil {
+			return errors.New("gone")
+		}
+		in.Reply(c.Encode(r, said, wire.Extra{Now: nowInstant, Wall: time.UnixMilli(1e12)}))
 		return nil
 	}}
 	served := make(chan error, 1)
@@ -70,6 +60,30 @@ func startMember(t *testing.T) *member {
 		s.Close()
 		if err := <-served; err != nil {
 			t.Error(err)
+		}
+	})
+	return ln.Addr().String()
+}
+
+func startMember(t *testing.T) *member {
+	t.Helper()
+	m := &member{}
+	m.leader.Store(-1)
+	m.address = startServer(t, wire.Peers, func(_ wire.Node, body any) any {
+		if _, ok := body.(*wire.DescribeClusterRequest); ok {
+			return &wire.DescribeClusterResponse{Controller: raft.NodeID(m.leader.Load()), Nodes: m.nodes}
+		}
+		if !m.leads.Load() {
+			return raft.DescribeQuorumResponse{Error: raft.NotLeaderOrFollower, Leader: -1}
+		}
+		return raft.DescribeQuorumResponse{
+			Leader: 1, Epoch: 7, HighWatermark: 40,
+			Voters: []raft.ReplicaProgress{
+				{Key: raft.ReplicaKey{ID: 0, DirectoryID: raft.UUID{1}}, LogEnd: 35, LastFetch: nowInstant.Add(-2 * time.Second), LastCaughtUp: nowInstant.Add(-2 * time.Second)},
+				{Key: raft.ReplicaKey{ID: 1}, LogEnd: 42, LastFetch: nowInstant, LastCaughtUp: nowInstant},
+			},
+			Observers: []raft.ReplicaProgress{{Key: raft.ReplicaKey{ID: 1000}, LogEnd: 42, LastFetch: -1, LastCaughtUp: -1}},
+			Nodes:     []raft.Voter{{Key: raft.ReplicaKey{ID: 1}, Endpoints: []raft.Endpoint{{Name: "ADMIN", Host: "q-1", Port: 9091}}}},
 		}
 	})
 	return m
@@ -102,8 +116,8 @@ func TestDescribeQuorumFindsTheLeader(t *testing.T) {
 	want := &Quorum{
 		ClusterID: "c", LeaderID: 1, LeaderEpoch: 7, HighWatermark: 40, MaxFollowerLag: 7, MaxFollowerLagTimeMs: 2000,
 		Voters: []Replica{
-			{NodeID: 0, DirectoryID: "AQAAAAAAAAAAAAAAAAAAAA", LogEndOffset: 35, Lag: 7, LastFetchTimestamp: 98_000, LastCaughtUpTimestamp: 98_000, Status: "Follower"},
-			{NodeID: 1, DirectoryID: "AAAAAAAAAAAAAAAAAAAAAA", LogEndOffset: 42, LastFetchTimestamp: 100_000, LastCaughtUpTimestamp: 100_000, Status: "Leader", Endpoints: []Endpoint{{"ADMIN", "q-1", 9091}}},
+			{NodeID: 0, DirectoryID: "AQAAAAAAAAAAAAAAAAAAAA", LogEndOffset: 35, Lag: 7, LastFetchTimestamp: 1e12 - 2000, LastCaughtUpTimestamp: 1e12 - 2000, Status: "Follower"},
+			{NodeID: 1, DirectoryID: "AAAAAAAAAAAAAAAAAAAAAA", LogEndOffset: 42, LastFetchTimestamp: 1e12, LastCaughtUpTimestamp: 1e12, Status: "Leader", Endpoints: []Endpoint{{"ADMIN", "q-1", 9091}}},
 		},
 		Observers: []Replica{{NodeID: 1000, DirectoryID: "AAAAAAAAAAAAAAAAAAAAAA", LogEndOffset: 42, LastFetchTimestamp: -1, LastCaughtUpTimestamp: -1, Status: "Observer"}},
 	}

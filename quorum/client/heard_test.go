@@ -36,7 +36,7 @@ func TestAppendThatIsNotAnswered(t *testing.T) {
 		{"no answer", nil, 0, true, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			address := startServer(t, func(self wire.Node, body any) any {
+			address := startServer(t, wire.Clients, func(self wire.Node, body any) any {
 				switch body.(type) {
 				case *wire.MetadataRequest:
 					m := leads(self)
@@ -83,7 +83,7 @@ func TestAppendThatIsNotAnswered(t *testing.T) {
 // TestTroubleIsOver once an append is granted; until then a member that is gone counts, too.
 func TestTroubleIsOver(t *testing.T) {
 	refuse := 3
-	address := startServer(t, func(self wire.Node, body any) any {
+	address := startServer(t, wire.Clients, func(self wire.Node, body any) any {
 		switch body.(type) {
 		case *wire.MetadataRequest:
 			return &wire.MetadataResponse{Brokers: []wire.Node{self}, Replicas: []raft.NodeID{0}, InSync: []raft.NodeID{0}, Epoch: 1}

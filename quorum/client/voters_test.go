@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
-	"github.com/kraft-operator/kraft-operator/quorum/transport"
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
@@ -49,54 +47,35 @@ func silent(id raft.NodeID, directory raft.UUID) raft.ReplicaProgress {
 // startLeader leads voters 0 to n-1 as node 0. Node 3 observes. edit, if not nil, changes that before anybody asks.
 func startLeader(t *testing.T, n int, edit func(*fakeLeader)) *fakeLeader {
 	t.Helper()
-	ln := must(net.Listen("tcp", "127.0.0.1:0"))
-	l := &fakeLeader{address: ln.Addr().String()}
+	l := &fakeLeader{}
 	l.state = raft.DescribeQuorumResponse{Leader: 0, Epoch: 7, HighWatermark: 100, Observers: []raft.ReplicaProgress{fresh(3, dirA)}}
 	for i := range n {
 		l.state.Voters = append(l.state.Voters, fresh(raft.NodeID(i), dirA))
 	}
-	self := node(t, 0, l.address)
-	l.state.Nodes = []raft.Voter{{Key: raft.ReplicaKey{ID: 0}, Endpoints: []raft.Endpoint{{Name: "ADMIN", Host: "q-0", Port: 9}, {Name: "PEERS", Host: self.Host, Port: self.Port}}}}
-	c := &wire.Codec{Serves: wire.Peers, Listener: "PEERS", ClusterID: "c", Topic: "__cluster_metadata", TopicID: raft.UUID{15: 1}}
-	s := &transport.Server{Limits: transport.DefaultLimits(), Handle: func(in *transport.Inbound) error {
-		r, err := c.Decode(in.Frame)
-		if err != nil {
-			return err
-		}
-		if r.Body == nil {
-			in.Reply(r.Answer)
-			return nil
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		switch body := r.Body.(type) {
-		case *wire.DescribeClusterRequest:
-			in.Reply(c.Encode(r, &wire.DescribeClusterResponse{Controller: 0, Nodes: []wire.Node{self, {ID: 3, Host: "q-3", Port: 9093}}}, wire.Extra{}))
-		case raft.DescribeQuorumRequest:
-			in.Reply(c.Encode(r, l.state, wire.Extra{Now: nowInstant, Wall: time.UnixMilli(1e12)}))
-		case raft.Request:
-			l.asked = append(l.asked, body)
-			code, message, hangUp := l.on(l, body)
-			if hangUp {
-				return errors.New("gone")
-			}
-			var answer raft.Response = raft.RemoveRaftVoterResponse{Error: code, Message: message}
-			if _, ok := body.(raft.AddRaftVoterRequest); ok {
-				answer = raft.AddRaftVoterResponse{Error: code, Message: message}
-			}
-			in.Reply(c.Encode(r, answer, wire.Extra{}))
-		}
-		return nil
-	}}
 	if edit != nil {
 		edit(l)
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		s.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
+	l.address = startServer(t, wire.Peers, func(self wire.Node, body any) any {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch body.(type) {
+		case *wire.DescribeClusterRequest:
+			return &wire.DescribeClusterResponse{Controller: 0, Nodes: []wire.Node{self, {ID: 3, Host: "q-3", Port: 9093}}}
+		case raft.DescribeQuorumRequest:
+			state := l.state
+			state.Nodes = []raft.Voter{{Key: raft.ReplicaKey{ID: 0}, Endpoints: []raft.Endpoint{{Name: "ADMIN", Host: "q-0", Port: 9}, {Name: "PEERS", Host: self.Host, Port: self.Port}}}}
+			return state
+		}
+		request := body.(raft.Request)
+		l.asked = append(l.asked, request)
+		code, message, hangUp := l.on(l, request)
+		switch _, add := request.(raft.AddRaftVoterRequest); {
+		case hangUp:
+			return nil
+		case add:
+			return raft.AddRaftVoterResponse{Error: code, Message: message}
+		default:
+			return raft.RemoveRaftVoterResponse{Error: code, Message: message}
 		}
 	})
 	return l
