@@ -143,8 +143,8 @@ const (
 	oneVoter    = "1@q-1:9093:Nkij_D9XRiYKNb41SiJo7Q"
 )
 
-// TestFormat goes over the rules of kafka-storage: B-66 and MB-12 (two voter sets), B-67 (none of the three flags), B-68 (static
-// voters), and that the same again succeeds while anything else fails.
+// TestFormat goes over the rules of kafka-storage: B-66 and MB-12 (two voter sets), B-67 (none of the three flags), B-68
+// (static voters), and that the same again succeeds while anything else fails.
 func TestFormat(t *testing.T) {
 	const static = properties + "controller.quorum.voters=1@q-1:9093\n"
 	for _, test := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
-// heard is why appends and reads do not get on, as far as anybody said so. The Kafka client tries again for as long as it may, and
-// keeps to itself what members answer meanwhile; so it is listened to on its connections.
+// heard is why appends and reads do not get on, as far as anybody said so. The Kafka client tries again for as long as it
+// may, and keeps to itself what members answer meanwhile; so it is listened to on its connections.
 type heard struct {
 	mu     sync.Mutex
 	said   error // what a member answered last, if that was an error

@@ -129,8 +129,8 @@ func TestBeginQuorumEpochByRole(t *testing.T) {
 	}
 }
 
-// TestPR27MoreEndpointsRefreshAFollower: C-084, B-10, PR-27. The same leader in the same epoch, but told with more endpoints than
-// before: no new transition, yet the next Fetch goes to where it is. Fewer, or as many, change nothing.
+// TestPR27MoreEndpointsRefreshAFollower: C-084, B-10, PR-27. The same leader in the same epoch, but told with more
+// endpoints than before: no new transition, yet the next Fetch goes to where it is. Fewer, or as many, change nothing.
 func TestPR27MoreEndpointsRefreshAFollower(t *testing.T) {
 	m, n := followerOf(t) // knows the CONTROLLER endpoint of the voter set
 	timer := n.follower.timeout
@@ -195,7 +195,8 @@ func TestNewsEndAnOffice(t *testing.T) {
 	}
 }
 
-// TestResignationIsRepeatedToThoseWhoDidNotAnswer: C-008, C-097. Failures and errors are followed by another try, an answer is not.
+// TestResignationIsRepeatedToThoseWhoDidNotAnswer: C-008, C-097. Failures and errors are followed by another try, an answer
+// is not.
 func TestResignationIsRepeatedToThoseWhoDidNotAnswer(t *testing.T) {
 	m, n := nodeOf(t, ElectionState{7, 1, NoReplica}, 7)
 	n.election = Never
@@ -221,8 +222,8 @@ func TestResignationIsRepeatedToThoseWhoDidNotAnswer(t *testing.T) {
 	}
 }
 
-// TestPR15Successors: C-093, PR-15. Voters only, the leader not among them, by how much of the log they have; those nobody has heard
-// of last, and equals by id. Observers never, however much they have.
+// TestPR15Successors: C-093, PR-15. Voters only, the leader not among them, by how much of the log they have; those nobody
+// has heard of last, and equals by id. Observers never, however much they have.
 func TestPR15Successors(t *testing.T) {
 	set := testVoters(1, 2, 3, 4, 5)
 	m := newMember(testConfig(1, set), dynamic(set))

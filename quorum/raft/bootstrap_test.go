@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestMB15BootstrapListsAreOnlyForDiscovery: whoever stands in a member's bootstrap list, fewer than the voters, more, strangers or
-// nobody that is there, the voters are those of its log, and it follows their leader.
+// TestMB15BootstrapListsAreOnlyForDiscovery: whoever stands in a member's bootstrap list, fewer than the voters, more,
+// strangers or nobody that is there, the voters are those of its log, and it follows their leader.
 func TestMB15BootstrapListsAreOnlyForDiscovery(t *testing.T) {
 	for name, hosts := range map[string][]string{
 		"itself alone":     {"n1"},

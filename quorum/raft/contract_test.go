@@ -66,8 +66,8 @@ func TestNewRefusesTheRest(t *testing.T) {
 	}
 }
 
-// TestRestartsOfNonVoters: an old leader whose directory is no voter's any more waits to be told who leads; static voters are the
-// bootstrap list if there is no other; and a log behind a snapshot is committed up to there.
+// TestRestartsOfNonVoters: an old leader whose directory is no voter's any more waits to be told who leads; static voters
+// are the bootstrap list if there is no other; and a log behind a snapshot is committed up to there.
 func TestRestartsOfNonVoters(t *testing.T) {
 	set := testVoters(2, 3)
 	m := newMember(testConfig(1, set), dynamic(set))
@@ -175,8 +175,8 @@ func TestLeaderIsNamedWithAllThatIsKnown(t *testing.T) {
 	}
 }
 
-// TestChangeOfVotersWithoutRoom: below the disk's reserve writes of clients are refused, also those that wait for their place; a
-// voter change is small, and may be the way out.
+// TestChangeOfVotersWithoutRoom: below the disk's reserve writes of clients are refused, also those that wait for their
+// place; a voter change is small, and may be the way out.
 func TestChangeOfVotersWithoutRoom(t *testing.T) {
 	m, n := leaderOf(t)
 	m.payloads[50], m.payloads[51] = "x", "y"

@@ -83,8 +83,8 @@ func TestRemovedLeaderDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestHighWatermarkOverChangesOfVoters: C-120. It does not fall when a voter comes that has nothing yet, and it may rise when one
-// goes that held it down.
+// TestHighWatermarkOverChangesOfVoters: C-120. It does not fall when a voter comes that has nothing yet, and it may rise
+// when one goes that held it down.
 func TestHighWatermarkOverChangesOfVoters(t *testing.T) {
 	m, n := leaderOfSet(t, 1, 2, 3)
 	fetch(m, 9, 9, n.log.end)

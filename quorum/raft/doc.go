@@ -9,7 +9,8 @@
 //     Persisted is the next event, as soon as the Ready is done.
 //  2. Truncate before Appends; Appends before Flush; Flush runs beside the rest and is answered by the event Flushed. So
 //     does Verify, answered by SnapshotVerified.
-//  3. Answers and Sends leave only after 1, Install, and the writes (not the fsync) of 2. What must wait for the fsync waits in the core.
+//  3. Answers and Sends leave only after 1, Install, and the writes (not the fsync) of 2. What must wait for the fsync
+//     waits in the core.
 //  4. A Fatal ends the process; nothing else in that Ready is done.
 //  5. Fetched bytes are validated before the core hears of them, and kept until the Ready that follows; what that Ready does
 //     not name is dropped.
@@ -66,17 +67,19 @@
 //
 // # Reading order
 //
-// types.go, event.go, ready.go and config.go are the contract; node.go is the frame; roles.go has every transition. Then election.go,
-// epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader), history.go (where logs
-// part), snapshot.go, watermark.go (what is committed), propose.go (writes), voters.go (voter sets and what follows from them),
-// membership.go (their changes, on the leader), join.go (on followers), handoff.go, leave.go, conn.go.
+// types.go, event.go, ready.go and config.go are the contract; node.go is the frame; roles.go has every transition. Then
+// election.go, epoch.go (BeginQuorumEpoch, EndQuorumEpoch, Resigned), fetch.go (follower), replicate.go (leader),
+// history.go (where logs part), snapshot.go, watermark.go (what is committed), propose.go (writes), voters.go (voter sets
+// and what follows from them), membership.go (their changes, on the leader), join.go (on followers), handoff.go, leave.go,
+// conn.go.
 //
 // # Stories
 //
-// testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn and MB-nn are public bug reports
-// retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
-// check_quorum_observers_pr14, observer_discovery, observer_cut_off_server, barrier, update_voter, mb02_leader_removes_itself,
-// mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once, mb09_removed_voter_stays_out,
-// pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, slow_fsync_st14, shutdown, the handoff_… and snapshot_… families,
-// writes_over_a_handoff, parked_write_truncated, fast_failover, fast_failover_once, candidate_restarts, leader_lost_by_turns.
+// testdata/scripts holds golden scripts, one scenario each, named after what happens in it (PR-nn and MB-nn are public bug
+// reports retold): election, prevote, divergence_two_epochs, figure8_pr02, pr01 to pr13, single_voter, static_voters,
+// check_quorum_observers_pr14, observer_discovery, observer_cut_off_server, barrier, update_voter,
+// mb02_leader_removes_itself, mb02_self_removal_survives_on_one_disk, mb07_newcomers, mb08_changes_at_once,
+// mb09_removed_voter_stays_out, pr12_removed_voter, pr31_new_voter_grants, upgrade_kraft_version, reserve, slow_fsync_st14,
+// shutdown, the handoff_… and snapshot_… families, writes_over_a_handoff, parked_write_truncated, fast_failover,
+// fast_failover_once, candidate_restarts, leader_lost_by_turns.
 package raft

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestSC01FlappingObservers: two hundred observers restart each five seconds, each time with a new directory id, for ten minutes.
-// The leader remembers those that are there, and hardly any of their ghosts; those that do not come back are forgotten after
-// their session.
+// TestSC01FlappingObservers: two hundred observers restart each five seconds, each time with a new directory id, for ten
+// minutes. The leader remembers those that are there, and hardly any of their ghosts; those that do not come back are
+// forgotten after their session.
 func TestSC01FlappingObservers(t *testing.T) {
 	m, n := leaderOf(t)
 	const observers = 200

@@ -96,8 +96,8 @@ func TestHighWatermarkSurvivesElections(t *testing.T) {
 	}
 }
 
-// TestUnattachedVoterFindsTheLeader: C-163, B-11. It asks a bootstrap server once no election has come of itself, and follows whom
-// that names, though the leader does not count it as a voter and will never announce itself.
+// TestUnattachedVoterFindsTheLeader: C-163, B-11. It asks a bootstrap server once no election has come of itself, and
+// follows whom that names, though the leader does not count it as a voter and will never announce itself.
 func TestUnattachedVoterFindsTheLeader(t *testing.T) {
 	m, n := nodeOf(t, ElectionState{7, None, NoReplica}, 6)
 	for n.fetch.correlation == 0 {
@@ -116,8 +116,9 @@ func TestUnattachedVoterFindsTheLeader(t *testing.T) {
 	}
 }
 
-// TestPR28ObserverGoesBackToTheLeader: B-14, C-161. The leader fails to answer for a while; the observer asks a bootstrap server
-// between its tries, is sent back, and stays with the leader once that answers: hardly another request to anybody else.
+// TestPR28ObserverGoesBackToTheLeader: B-14, C-161. The leader fails to answer for a while; the observer asks a bootstrap
+// server between its tries, is sent back, and stays with the leader once that answers: hardly another request to anybody
+// else.
 func TestPR28ObserverGoesBackToTheLeader(t *testing.T) {
 	set := testVoters(2, 3, 4)
 	m := newMember(testConfig(1, set), dynamic(set))
@@ -216,8 +217,8 @@ func TestDivergenceThatMakesNoSenseIsNotRepeatedAtOnce(t *testing.T) {
 	}
 }
 
-// TestDanglingEpochIsForgotten: C-154. A leader that never wrote in its epoch, and lost it, has that epoch at the end of its log;
-// the first divergence takes it away, in the epoch checkpoint as well.
+// TestDanglingEpochIsForgotten: C-154. A leader that never wrote in its epoch, and lost it, has that epoch at the end of
+// its log; the first divergence takes it away, in the epoch checkpoint as well.
 func TestDanglingEpochIsForgotten(t *testing.T) {
 	set := testVoters(1, 2, 3)
 	cfg := testConfig(1, set)

@@ -83,7 +83,8 @@ func (n *Node) upToDate(v Voter) bool {
 	return sameVoter(current, v)
 }
 
-// refuseChange judges a change of one voter before anything is done for it. Kafka's tools send no cluster id, which is accepted here.
+// refuseChange judges a change of one voter before anything is done for it. Kafka's tools send no cluster id, which is
+// accepted here.
 func (n *Node) refuseChange(cluster *string, c *change) refusal {
 	if cluster != nil && *cluster != n.cfg.ClusterID {
 		return refuse(InconsistentClusterID, "cluster id %s: this is cluster %s", *cluster, n.cfg.ClusterID)

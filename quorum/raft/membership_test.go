@@ -326,8 +326,8 @@ func TestMB02RemovedLeaderGoes(t *testing.T) {
 	})
 }
 
-// TestRemovedLeaderDoesNotVoteInItsEpoch: it voted for itself there. A second vote of it could make a second leader of the epoch,
-// since others may still count it.
+// TestRemovedLeaderDoesNotVoteInItsEpoch: it voted for itself there. A second vote of it could make a second leader of the
+// epoch, since others may still count it.
 func TestRemovedLeaderDoesNotVoteInItsEpoch(t *testing.T) {
 	set := testVoters(2, 3)
 	m := newMember(testConfig(1, set), dynamic(set))

@@ -368,8 +368,8 @@ func (n *Node) onFlushed(f Flushed) {
 const longestPersist = 30 * time.Second
 
 // onPersisted restarts the patience with others that began before a vote, or who leads, was on disk. Nobody could be asked
-// or heard until then; and what took us a while to write down takes others as long (randomElectionTimeout, resetCheckQuorum), or
-// each candidate would give up before it could be answered, for ever.
+// or heard until then; and what took us a while to write down takes others as long (randomElectionTimeout,
+// resetCheckQuorum), or each candidate would give up before it could be answered, for ever.
 func (n *Node) onPersisted() {
 	n.persistTook = min(time.Duration(n.now-n.persistBegan), longestPersist)
 	if n.persistTook < n.cfg.RetryBackoff {

@@ -46,8 +46,8 @@ func TestFetchRequestErrors(t *testing.T) {
 	}
 }
 
-// TestParkedFetchEndsWithItsTime: C-133, C-253. Each parked fetch has its own deadline, which is answered with what there is, and
-// several may fall together.
+// TestParkedFetchEndsWithItsTime: C-133, C-253. Each parked fetch has its own deadline, which is answered with what there
+// is, and several may fall together.
 func TestParkedFetchEndsWithItsTime(t *testing.T) {
 	m, n := leaderOf(t)
 	at := n.now

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestMB11TwinOfAVoter: a second process runs with a voter's id on a disk of its own. Asked as that voter it says that it is not;
-// its fetches are an observer's, so it commits nothing and keeps nobody in office; and the voter's own progress is untouched.
+// TestMB11TwinOfAVoter: a second process runs with a voter's id on a disk of its own. Asked as that voter it says that it
+// is not; its fetches are an observer's, so it commits nothing and keeps nobody in office; and the voter's own progress is
+// untouched.
 func TestMB11TwinOfAVoter(t *testing.T) {
 	m, n := leaderOf(t)
 	twin := ReplicaKey{2, UUID{9}}

@@ -9,8 +9,8 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/record"
 )
 
-// TestControlBatchHasRecords: C-115, B-41. An empty one is neither written nor believed, and several records may share one batch
-// (C-116), each at its own offset.
+// TestControlBatchHasRecords: C-115, B-41. An empty one is neither written nor believed, and several records may share one
+// batch (C-116), each at its own offset.
 func TestControlBatchHasRecords(t *testing.T) {
 	func() {
 		defer func() {

@@ -37,8 +37,8 @@ func TestSC01PlacesOfObserversThatHaveGone(t *testing.T) {
 	}
 }
 
-// SC-01: two hundred observers come, fetch for two seconds, and come again with a new directory. The leader lists those that are
-// there and of each the last that was, and is busy for less than a fifth of the time.
+// SC-01: two hundred observers come, fetch for two seconds, and come again with a new directory. The leader lists those
+// that are there and of each the last that was, and is busy for less than a fifth of the time.
 func TestSC01FlappingObserversKeepNobodyBusy(t *testing.T) {
 	const observers = 200
 	c := newCluster(t, 1, 0, fmt.Sprintf("quorum.max.observers=%d", 3*observers), fmt.Sprintf("max.connections.per.ip=%d", 2*observers))

@@ -130,8 +130,8 @@ func panics(t *testing.T, where string) {
 	t.Errorf("goes on after a panic at %s", where)
 }
 
-// PR-33: of three voters one panics, the leader or a follower, where it appends. Its process ends at once, and the others have a
-// leader within five seconds: the old one, if it was not that which panicked.
+// PR-33: of three voters one panics, the leader or a follower, where it appends. Its process ends at once, and the others
+// have a leader within five seconds: the old one, if it was not that which panicked.
 func TestPR33OthersGoOnAfterAPanic(t *testing.T) {
 	const variable = "QUORUM_TEST_PROPERTIES"
 	if path := os.Getenv(variable); path != "" {

@@ -336,9 +336,9 @@ func TestKRaftVersionUpgrade(t *testing.T) {
 	c.append(client0, keyed("k", "v"))
 }
 
-// MB-12: of three members with one cluster id one was formatted as the only voter, the others with all three. Nobody compares
-// the lists. If it has led before the others begin, they have nothing yet and observe it. If the others have elected in the same
-// epoch, it ends with INCONSISTENT_STATE, and they go on.
+// MB-12: of three members with one cluster id one was formatted as the only voter, the others with all three. Nobody
+// compares the lists. If it has led before the others begin, they have nothing yet and observe it. If the others have
+// elected in the same epoch, it ends with INCONSISTENT_STATE, and they go on.
 func TestMB12InitialVotersThatDiffer(t *testing.T) {
 	standalone := func(c *cluster, m *testMember) {
 		t.Helper()

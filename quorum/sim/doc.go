@@ -5,8 +5,8 @@
 //
 // Chaos first: processes are killed, machines lose power and with it whatever was not synced, disks are lost, links are cut
 // one way or both, clocks drift and jump, fsyncs come late, leaders are asked to hand over or to stop, voters are added and
-// removed, observers come and go, while clients append, retry and read. Then the world heals for a random majority, and the quorum owes an answer: a
-// new append commits within ten seconds, logs converge, and at rest epochs stop growing.
+// removed, observers come and go, while clients append, retry and read. Then the world heals for a random majority, and the
+// quorum owes an answer: a new append commits within ten seconds, logs converge, and at rest epochs stop growing.
 //
 // After every event the oracle (oracle.go) checks the invariants, under Kafka's names where it has one; docs/correctness.md
 // states them. It trusts the replica for nothing that it can see itself: what a log holds, who votes by it and what of it is

@@ -232,8 +232,8 @@ func reconfigured(p *plan) {
 	p.every[changeVoters], p.every[changeRashly], p.every[loseVoter] = 300*time.Millisecond, time.Second, 3*time.Second
 }
 
-// staleFlushPlan and staleFlushes bring it about that an observer hears of an fsync after it has cut its log: a leader is cut off
-// with the observer, which takes the leader's last records on its slow disk, and then both come back.
+// staleFlushPlan and staleFlushes bring it about that an observer hears of an fsync after it has cut its log: a leader is
+// cut off with the observer, which takes the leader's last records on its slow disk, and then both come back.
 func staleFlushPlan(p *plan) {
 	p.voters, p.spares, p.observers, p.kraftVersion, p.delayMean, p.loss = 3, 0, 1, 1, time.Millisecond, 0
 	p.every = [faultKinds]time.Duration{}

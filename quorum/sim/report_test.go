@@ -78,8 +78,8 @@ func TestPR26LateVoterIsFoundAtOnce(t *testing.T) {
 }
 
 // PR-30 (hashicorp/raft 581, 493, 487): the lead is handed over again and again while clients append, and now and then the
-// successor dies as it hears of it. No append is acknowledged that is not committed (the oracle looks), the first successor wins
-// unless it died, and whoever leads takes appends.
+// successor dies as it hears of it. No append is acknowledged that is not committed (the oracle looks), the first successor
+// wins unless it died, and whoever leads takes appends.
 func TestPR30HandoffsUnderLoad(t *testing.T) {
 	rounds := 200
 	if testing.Short() {

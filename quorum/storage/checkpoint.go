@@ -295,9 +295,9 @@ func (d *Dir) Checkpoints() []CheckpointInfo {
 }
 
 // ReadCheckpoint reads bytes of a checkpoint's file as a FetchSnapshot asks for them: at most maxBytes, or MaxSize, from
-// position on, into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id, or no more;
-// ErrPosition if position is below 0, or not below size. Who goes on reading keeps the checkpoint (see BeginClean). Any
-// goroutine may call it.
+// position on, into buf if it has the room. size is that of the whole file. ErrNoCheckpoint if there is none with that id,
+// or no more; ErrPosition if position is below 0, or not below size. Who goes on reading keeps the checkpoint (see
+// BeginClean). Any goroutine may call it.
 func (d *Dir) ReadCheckpoint(buf []byte, id raft.OffsetAndEpoch, position int64, maxBytes int) (data []byte, size int64, err error) {
 	found, n, err := d.askFor(id, position, maxBytes)
 	if err != nil {

@@ -250,7 +250,8 @@ func (d *Dir) sweep(logDir string) ([]string, error) {
 	return kept, nil
 }
 
-// leftover knows our temporary files (of quorum-state there is none: see spare.go), and Kafka's partial snapshots and files renamed for deletion.
+// leftover knows our temporary files (of quorum-state there is none: see spare.go), and Kafka's partial snapshots and files
+// renamed for deletion.
 func leftover(name string) bool {
 	switch strings.TrimSuffix(name, ".tmp") {
 	case metaFile, epochFile, committedFile, partitionFile:

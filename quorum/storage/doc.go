@@ -45,8 +45,8 @@
 //   - The log never starts above the oldest one, and has no holes: segments go one by one, oldest first, each removal
 //     durable before the next.
 //
-// Partial files (.part, all other .tmp) are removed before anything else is done, since the disk may be full of them. A damaged newest
-// checkpoint is given up for an older one if the log reaches down to it; if not, that is SNAPSHOT_MISSING.
+// Partial files (.part, all other .tmp) are removed before anything else is done, since the disk may be full of them. A
+// damaged newest checkpoint is given up for an older one if the log reaches down to it; if not, that is SNAPSHOT_MISSING.
 //
 // Rot in one that lies there is found by who reads it: Open, the next compaction, and Check, for one that others download.
 //
@@ -68,6 +68,6 @@
 //
 // # Reading order
 //
-// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go, check.go, clean.go,
-// topic.go (log and checkpoint as one).
+// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go,
+// check.go, clean.go, topic.go (log and checkpoint as one).
 package storage

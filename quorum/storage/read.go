@@ -29,9 +29,10 @@ func (l *Log) find(offset int64) (v view, end int64, err error) {
 }
 
 // Read returns whole batches, from the one that holds offset on: at most maxBytes, but at least one batch, and none that
-// reaches beyond upTo (exclusive); maxBytes counts as MaxSize at most. Nothing there to read is an empty slice; an offset outside the log is ErrOffset.
-// The bytes are put into buf if it has the room, else into a new slice, and are the caller's. Fewer bytes than possible
-// may come at the end of a segment. Their CRCs have been checked: damage is a Fault (LOG_CORRUPT).
+// reaches beyond upTo (exclusive); maxBytes counts as MaxSize at most. Nothing there to read is an empty slice; an offset
+// outside the log is ErrOffset. The bytes are put into buf if it has the room, else into a new slice, and are the caller's.
+// Fewer bytes than possible may come at the end of a segment. Their CRCs have been checked: damage is a Fault
+// (LOG_CORRUPT).
 func (l *Log) Read(buf []byte, offset int64, maxBytes int, upTo int64) ([]byte, error) {
 	v, end, err := l.find(offset)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
 
-// TestQuorumStateRoundTrips: C-022, C-014. Both versions of the file hold an epoch with a leader, with a vote, with both and with
-// neither; version 0 knows no directory ids.
+// TestQuorumStateRoundTrips: C-022, C-014. Both versions of the file hold an epoch with a leader, with a vote, with both
+// and with neither; version 0 knows no directory ids.
 func TestQuorumStateRoundTrips(t *testing.T) {
 	voted := raft.ReplicaKey{ID: 3, DirectoryID: dir1}
 	for _, version := range []int16{0, 1} {
@@ -64,8 +64,8 @@ func TestB50StartReadsNoDataRecords(t *testing.T) {
 	}
 }
 
-// TestIndexesAndEpochsAreRebuilt: C-175, B-39. What Kafka leaves beside the segments is not needed, and the epoch checkpoint may be
-// missing, empty, damaged, or hold what a truncation has taken away: the log itself says what is so.
+// TestIndexesAndEpochsAreRebuilt: C-175, B-39. What Kafka leaves beside the segments is not needed, and the epoch
+// checkpoint may be missing, empty, damaged, or hold what a truncation has taken away: the log itself says what is so.
 func TestIndexesAndEpochsAreRebuilt(t *testing.T) {
 	const segment, epochs = logDir + "/00000000000000000000.log", logDir + "/leader-epoch-checkpoint"
 	for name, damage := range map[string]func(fsys *vfs.Mem){

@@ -22,9 +22,10 @@ func (r Records) Size() int {
 	return len(r.Bytes)
 }
 
-// Section is a part of a file of batches, of a segment or a checkpoint. The file stays open until Close, though it be removed meanwhile. What a
-// truncation cuts off is missing at its end, or other bytes stand there: that is never below the high watermark, and a
-// follower, which alone reads above it, looks at what it gets. Outer gives the file itself, for the kernel to send from.
+// Section is a part of a file of batches, of a segment or a checkpoint. The file stays open until Close, though it be
+// removed meanwhile. What a truncation cuts off is missing at its end, or other bytes stand there: that is never below the
+// high watermark, and a follower, which alone reads above it, looks at what it gets. Outer gives the file itself, for the
+// kernel to send from.
 type Section struct {
 	*io.SectionReader
 	file *shared

@@ -10,8 +10,8 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 )
 
-// TestFetchBetweenMembersInEachVersion: C-132, C-140, C-143. What a version has no field for is left out, the rest comes through,
-// with the asker's id in the old field or the new one, and the leader's address from version 17 on.
+// TestFetchBetweenMembersInEachVersion: C-132, C-140, C-143. What a version has no field for is left out, the rest comes
+// through, with the asker's id in the old field or the new one, and the leader's address from version 17 on.
 func TestFetchBetweenMembersInEachVersion(t *testing.T) {
 	cluster := "clusterA"
 	sent := raft.FetchRequest{

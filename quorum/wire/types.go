@@ -64,9 +64,10 @@ func (f Frame) Len() int {
 // Request is a decoded request frame.
 type Request struct {
 	Header
-	// Body is what to answer with Codec.Encode: a raft.Request or *UpdateFeaturesRequest on the controller listener, one
-	// of this package's …Request types (as a pointer) on the client listener; *DescribeClusterRequest and
-	// raft.DescribeQuorumRequest occur on both. It is nil if wire has settled the request: then send Answer, or nothing if that is nil too.
+	// Body is what to answer with Codec.Encode: a raft.Request or *UpdateFeaturesRequest on the controller listener, one of
+	// this package's …Request types (as a pointer) on the client listener; *DescribeClusterRequest and
+	// raft.DescribeQuorumRequest occur on both. It is nil if wire has settled the request: then send Answer, or nothing if
+	// that is nil too.
 	Body any
 	// Tag is our own part of a replica's Fetch, nil if the sender is none of ours.
 	Tag *FetchTag
