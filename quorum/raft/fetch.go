@@ -25,11 +25,12 @@ type fetchState struct {
 	epoch       Epoch       // of the request in flight
 	misses      int         // fetches in a row that brought nothing
 	notBefore   Instant
-	stalled     bool  // observer only: the next batch does not fit beside what is unsynced
-	probe       bool  // the next one is to find out the leader's newest snapshot
-	probing     bool  // the one in flight is
-	touching    bool  // the one in flight was sent beside a flush, from the durable end
-	durable     int64 // … as it was then
+	asking      Instant // until then others are asked who leads: the leader has let a whole request timeout pass
+	stalled     bool    // observer only: the next batch does not fit beside what is unsynced
+	probe       bool    // the next one is to find out the leader's newest snapshot
+	probing     bool    // the one in flight is
+	touching    bool    // the one in flight was sent beside a flush, from the durable end
+	durable     int64   // … as it was then
 }
 
 // fetchTimeout is when a silent leader is given up. All followers of an idle leader hear from it last at nearly the same
@@ -61,6 +62,9 @@ func (n *Node) sendFetch() {
 		}
 		c.correlation, c.request = 0, nil
 		f.correlation = 0
+		if c.id == n.state.Leader {
+			f.asking = n.now.Add(n.cfg.ElectionTimeout)
+		}
 		n.backOff(c)
 		n.fetchMissed(f.misses > 0)
 	}
@@ -97,7 +101,8 @@ func (n *Node) sendFetch() {
 // leadersTurn reports whether the next Fetch goes to the known leader. While nothing comes it takes turns with the bootstrap
 // servers: a leader whose machine is gone never answers again, and to an observer nobody announces the next one. A server
 // that did not answer ends no turn while others have not failed: a stale connection ends at once, and a leader that is
-// gone costs a whole request timeout.
+// gone costs a whole request timeout. After one of those, servers are asked for as long as an election takes: the next
+// leader is found as soon as there is one, and so is another way to a leader that is there.
 func (n *Node) leadersTurn() bool {
 	f := &n.fetch
 	switch {
@@ -106,7 +111,7 @@ func (n *Node) leadersTurn() bool {
 	case f.to == n.state.Leader:
 		return false
 	case n.conn(f.to).failures == 0:
-		return true
+		return n.now >= f.asking
 	}
 	leader, _ := Find(n.leaderEndpoints, n.cfg.Listener)
 	return !slices.ContainsFunc(n.cfg.Bootstrap, func(s Destination) bool {
