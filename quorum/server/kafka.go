@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -43,7 +45,11 @@ func (s *server) serveKafka(listeners map[string]net.Listener) []*transport.Serv
 			return handle(in, r)
 		}
 		t.Closed = func(c *transport.Conn, why error) {
-			s.Log.Debug("Closed connection", "listener", name, "peer", c.Remote.String(), "err", why)
+			level := slog.LevelDebug
+			if errors.Is(why, transport.ErrUnreadable) { // the peer asks again, and should not be the only one to know
+				level = slog.LevelWarn
+			}
+			s.Log.Log(context.Background(), level, "Closed connection", "listener", name, "peer", c.Remote.String(), "err", why)
 			if name == s.cfg.ControllerListener {
 				s.post(func() { s.claims.closed(raft.ConnID(c.ID)) })
 			}

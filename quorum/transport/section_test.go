@@ -150,8 +150,8 @@ func TestSectionThatWasCutEndsTheConnection(t *testing.T) {
 			if got, err := io.ReadAll(c); err != nil || len(got) != 8+size/2 {
 				t.Errorf("got %d bytes, %v; want %d and the end", len(got), err, 8+size/2)
 			}
-			if err := <-why; !errors.Is(err, io.ErrUnexpectedEOF) {
-				t.Errorf("closed for %v, want io.ErrUnexpectedEOF", err)
+			if err := <-why; !errors.Is(err, ErrUnreadable) {
+				t.Errorf("closed for %v, want ErrUnreadable", err)
 			}
 			if n := section.closed.Load(); n != 1 {
 				t.Errorf("the section was closed %d times", n)
