@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -54,6 +55,9 @@ func fuzzRun(t *testing.T, script []byte) {
 		n.Step(at, ev)
 		out := m.take()
 		persists = out.ready.Persist != nil
+		if slices.ContainsFunc(out.answers, func(a Answer) bool { return a.ID == 0 }) {
+			t.Fatalf("answers what nobody asked, %+v, after %+v", out.answers, ev)
+		}
 		if out.ready.Fatal != nil {
 			return
 		}

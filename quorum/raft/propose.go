@@ -176,8 +176,9 @@ func (q *proposals) park(n *Node) {
 	q.parkUntil = n.now.Add(parkTime)
 }
 
-// redirect sends the writes that were never appended to the leader that is known now.
+// redirect sends the writes that were never appended to the leader that is known now. Nobody waits for a control batch.
 func (q *proposals) redirect(n *Node) {
+	q.withdraw()
 	for _, p := range q.held {
 		n.answer(p.id, ProposeResult{Header: n.clientHeader(NotLeaderOrFollower), BaseOffset: Unknown})
 	}

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -126,4 +127,23 @@ func TestStoppingSoleVoterTakesNothingNew(t *testing.T) {
 func do(m *member, ev Event) takeover {
 	m.node.Step(m.node.now, ev)
 	return m.take()
+}
+
+// TestStopWithAControlBatchHeld: the disk is slow, so a record of the sole voter's own waits for its place when the time is
+// up. Its writes are answered, and nobody else.
+func TestStopWithAControlBatchHeld(t *testing.T) {
+	m, n := leaderOfSet(t, 1)
+	m.payloads[50], m.payloads[51] = "x", "y"
+	do(m, Propose{ID: 50, Records: 1, Bytes: 10})
+	do(m, Propose{ID: 51, Records: 1, Bytes: 10})
+	n.proposals.jump([]ControlRecord{KRaftVersion{1}})
+	do(m, Shutdown{Timeout: time.Second})
+	n.now = n.now.Add(time.Second)
+	var ids []RequestID
+	for _, a := range do(m, Deadline{}).answers {
+		ids = append(ids, a.ID)
+	}
+	if !n.stopped || !slices.Equal(ids, []RequestID{51, 50}) {
+		t.Errorf("stopped %v, answered %v", n.stopped, ids)
+	}
 }
