@@ -64,6 +64,13 @@
 //   - A replica whose own removal may stand nowhere but in its log campaigns on, without counting itself: without it, a
 //     quorum of KIP-853 could be left with nobody who can win (see electable in voters.go).
 //   - A follower whose leader is silent for a fetch timeout grants pre-votes even if it has not heard that it is a voter.
+//   - An observer does not enter a later epoch that has no leader, except to give a vote: it could be locked out there. It
+//     answers the asker in the asker's epoch, naming no leader.
+//   - Who campaigns or has resigned looks for a leader at the bootstrap servers, too, when none announces itself.
+//   - A leader that has resigned names its next successor first when it has heard of none for 150 ms.
+//   - After a change of voters the leader has a whole fetch timeout to hear from a majority of the new set.
+//   - An UpdateRaftVoter that is refused as INVALID_REQUEST does not end the process; it is sent again later.
+//   - At most 1024 fetches are parked, and a replica's next Fetch completes the one before. EndQuorumEpoch tells endpoints.
 //
 // # Reading order
 //
