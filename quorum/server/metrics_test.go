@@ -16,7 +16,8 @@ var (
 	typeLine   = regexp.MustCompile(`^# TYPE ([a-z_]+) (gauge|counter|histogram)$`)
 )
 
-// Every line is Prometheus' text format, each family stands in one piece after its type, and Kafka's names are there.
+// Every line is Prometheus' text format, each family stands in one piece after its type, and Kafka's names are there: two of
+// them on the leader only (C-248).
 func TestMetricsSpeakPrometheus(t *testing.T) {
 	c := newCluster(t, 3, 1)
 	leader := c.leader()
@@ -51,12 +52,14 @@ func TestMetricsSpeakPrometheus(t *testing.T) {
 			"number_unknown_voter_connections", "number_of_voters", "commit_latency_avg", "commit_latency_max",
 			"election_latency_avg", "election_latency_max", "fetch_records_rate", "append_records_rate", "poll_idle_ratio_avg",
 		}
-		if m == leader {
-			want = append(want, "number_of_observers", "uncommitted_voter_change")
-		}
 		for _, name := range want {
 			if !families["kafka_server_raft_metrics_"+name] {
 				t.Errorf("member %d: Kafka's metric %s is missing", m.id, name)
+			}
+		}
+		for _, name := range []string{"kafka_server_raft_metrics_number_of_observers", "kafka_server_raft_metrics_uncommitted_voter_change", "quorum_voter_change_pending", "quorum_replica_lag_offsets"} {
+			if families[name] != (m == leader) {
+				t.Errorf("member %d, leader is %d: metric %s is there %v", m.id, leader.id, name, families[name])
 			}
 		}
 	}
