@@ -51,10 +51,8 @@ func (l *load) end() (longestGap time.Duration) {
 	close(l.stop)
 	l.writers.Wait()
 	total := 0
-	var instants []time.Time
 	for _, acks := range l.acked {
 		total += len(acks)
-		instants = append(instants, acks...)
 	}
 	next := make([]int, len(l.acked))
 	for _, r := range l.c.readAll(total) {
@@ -69,14 +67,21 @@ func (l *load) end() (longestGap time.Duration) {
 			l.c.t.Errorf("writer %d: %d acknowledged, %d in the log", w, len(acks), next[w])
 		}
 	}
-	slices.SortFunc(instants, time.Time.Compare)
-	for i := 1; i < len(instants); i++ {
-		longestGap = max(longestGap, instants[i].Sub(instants[i-1]))
-	}
-	return longestGap
+	return l.longestGap(time.Time{}, time.Now())
 }
 
-// warm waits until every writer has been acknowledged a few times.
+// longestGap is the longest time without an acknowledgement from one instant to another; only after the end.
+func (l *load) longestGap(from, to time.Time) (longest time.Duration) {
+	instants := slices.SortedFunc(slices.Values(slices.Concat(l.acked...)), time.Time.Compare)
+	for i := 1; i < len(instants); i++ {
+		if instants[i].After(from) && instants[i-1].Before(to) {
+			longest = max(longest, instants[i].Sub(instants[i-1]))
+		}
+	}
+	return longest
+}
+
+// appendsGoOn waits until some hundred more are committed.
 func (c *cluster) appendsGoOn() {
 	c.t.Helper()
 	var before int64 = -1
