@@ -17,6 +17,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/client"
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
+	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/status"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
@@ -280,13 +281,49 @@ func TestMB09AutoJoin(t *testing.T) {
 		s := c.status(m)
 		return s != nil && s.DirectoryID != old && s.IsVoter && voterIDs(s) == "0 1 2" && s.VotersCommitted
 	})
-	// Whom somebody removes stays out.
+	// Whom somebody removes stays out: the log has that one change, and none that undoes it.
+	before := c.status(c.leader())
 	c.remove(m, "0 2")
 	c.append(client0, keyed("k", "v"))
 	time.Sleep(3 * time.Second / 2) // three fetch timeouts: it asks every two
 	if s := c.status(m); s.IsVoter {
 		t.Error("the removed member is back among the voters")
 	}
+	sets := c.voterSets(before.LogEndOffset, c.status(c.leader()).HighWatermark)
+	for i, set := range sets { // those before the last only tell more of the same voters
+		if _, in := set.ByID(m.id); in != (i < len(sets)-1) {
+			t.Errorf("voter sets in the log since just before the removal: %v, want the last to be the one without node %d", sets, m.id)
+		}
+	}
+	if len(sets) == 0 {
+		t.Error("no voter set in the log since just before the removal")
+	}
+}
+
+// voterSets reads a part of the log and returns the voter sets in it.
+func (c *cluster) voterSets(from, to int64) (sets []raft.VoterSet) {
+	c.t.Helper()
+	w := newWire(c.t, c.leader())
+	for from < to {
+		for b, err := range record.All(w.records(fetchOf(from, 1<<20))) {
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if from = b.NextOffset(); !b.IsControl() {
+				continue
+			}
+			controls, err := record.DecodeControls(b)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			for _, r := range controls {
+				if voters, ok := r.Record.(raft.Voters); ok {
+					sets = append(sets, voters.Set)
+				}
+			}
+		}
+	}
+	return sets
 }
 
 func TestMB10RefusedChangesOfTheVoters(t *testing.T) {
