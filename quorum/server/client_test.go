@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/record"
 	"github.com/kraft-operator/kraft-operator/quorum/replica"
@@ -18,7 +19,12 @@ import (
 // raw sends one request to one member, as it is.
 func (c *cluster) raw(m *testMember, request kmsg.Request) (kmsg.Response, error) {
 	c.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.bootstrap(m)...))
+	return c.rawTo(m, config.Client, request)
+}
+
+func (c *cluster) rawTo(m *testMember, listener string, request kmsg.Request) (kmsg.Response, error) {
+	c.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(m.listeners[listener]))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/kraft-operator/kraft-operator/quorum/status"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
+	"github.com/kraft-operator/kraft-operator/quorum/wire"
 )
 
 // join starts a new member of the quorum, formatted without initial controllers: an observer that may become a voter.
@@ -348,6 +350,87 @@ func TestMB10RefusedChangesOfTheVoters(t *testing.T) {
 	}
 }
 
+// MB-10: the same as Kafka's own tools would ask for it, through a socket: each refusal has Kafka's code and leaves the log alone.
+func TestMB10RefusalsOnTheWire(t *testing.T) {
+	sole, c := newCluster(t, 1, 0), newCluster(t, 3, 0)
+	joining := c.join(3)
+	leader := c.leader()
+	follower := c.members[0]
+	if follower == leader {
+		follower = c.members[1]
+	}
+	key := func(c *cluster, m *testMember) raft.ReplicaKey {
+		directory, err := raft.ParseUUID(c.status(m).DirectoryID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raft.ReplicaKey{ID: m.id, DirectoryID: directory}
+	}
+	// One that fetches from the beginning has 10 000 records before it.
+	newWire(t, leader).ask(produceOf(batchOf(t, 10_000, 1)))
+	behind := raft.ReplicaKey{ID: 9, DirectoryID: raft.UUID{9}}
+	codec := wire.Codec{Topic: topic, TopicID: raft.UUID{15: 1}}
+	fetch, err := codec.EncodeRequest(17, 1, raft.FetchRequest{
+		ClusterID: new(testCluster), Replica: behind, Epoch: raft.Epoch(c.status(leader).Epoch), HighWatermark: raft.Unknown, MaxBytes: 1,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newWireTo(t, leader, config.Controller).ask(fetch)
+
+	add := func(key raft.ReplicaKey, listener string) kmsg.Request {
+		r := kmsg.NewPtrAddRaftVoterRequest()
+		r.ClusterID, r.VoterID, r.VoterDirectoryID = new(testCluster), int32(key.ID), key.DirectoryID
+		host, port, _ := config.ParseHostPort(joining.listeners[config.Controller])
+		r.Listeners = []kmsg.AddRaftVoterRequestListener{{Name: listener, Host: host, Port: port}}
+		return r
+	}
+	remove := func(key raft.ReplicaKey) kmsg.Request {
+		r := kmsg.NewPtrRemoveRaftVoterRequest()
+		r.ClusterID, r.VoterID, r.VoterDirectoryID = new(testCluster), int32(key.ID), key.DirectoryID
+		return r
+	}
+	another := func(key raft.ReplicaKey) raft.ReplicaKey { key.DirectoryID[3] ^= 1; return key }
+	for _, test := range []struct {
+		name    string
+		c       *cluster
+		to      *testMember
+		request kmsg.Request
+		want    error
+		says    string
+	}{
+		{"remove the only voter", sole, sole.leader(), remove(key(sole, sole.members[0])), kerr.VoterNotFound, "last voter"},
+		{"remove with another directory", c, leader, remove(another(key(c, follower))), kerr.VoterNotFound, "is a voter with directory id"},
+		{"add a voter's id with another directory", c, leader, add(another(key(c, follower)), config.Controller), kerr.DuplicateVoter, "remove that one before"},
+		{"add without the voters' listener", c, leader, add(key(c, joining), "ANOTHER"), kerr.InvalidRequest, "no endpoint for listener CONTROLLER"},
+		{"add, to a follower", c, follower, add(key(c, joining), config.Controller), kerr.NotLeaderForPartition, fmt.Sprintf("ask node %d", leader.id)},
+		{"add one that is far behind", c, leader, add(behind, config.Controller), kerr.RequestTimedOut, " offsets behind"},
+	} {
+		before := test.c.status(test.to)
+		response, err := test.c.rawTo(test.to, config.Controller, test.request)
+		if err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		var got error
+		var why string
+		switch r := response.(type) {
+		case *kmsg.AddRaftVoterResponse:
+			got, why = code(r.ErrorCode), *r.ErrorMessage
+		case *kmsg.RemoveRaftVoterResponse:
+			got, why = code(r.ErrorCode), *r.ErrorMessage
+		}
+		if got != test.want || !strings.Contains(why, test.says) {
+			t.Errorf("%s: %v, %q; want %v, %q", test.name, got, why, test.want, test.says)
+		}
+		if after := test.c.status(test.to); after.LogEndOffset != before.LogEndOffset {
+			t.Errorf("%s: the log grew from %d to %d", test.name, before.LogEndOffset, after.LogEndOffset)
+		}
+	}
+	if s := c.status(leader); s.LogEndOffset < 10_000 {
+		t.Errorf("the log ends at %d: nobody was far behind", s.LogEndOffset)
+	}
+}
+
 // Static voters become a voter set by what kafka-features upgrade --feature kraft.version=1 sends.
 func TestKRaftVersionUpgrade(t *testing.T) {
 	c := &cluster{t: t, static: true}
@@ -357,14 +440,9 @@ func TestKRaftVersionUpgrade(t *testing.T) {
 	c.append(client0, keyed("k", "v"))
 	upgrade := func(m *testMember, level int16) *kmsg.UpdateFeaturesResponse {
 		t.Helper()
-		kafka, err := kgo.NewClient(kgo.SeedBrokers(m.listeners[config.Controller]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer kafka.Close()
 		req := kmsg.NewPtrUpdateFeaturesRequest()
 		req.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: "kraft.version", MaxVersionLevel: level, UpgradeType: 1}}
-		resp, err := kafka.SeedBrokers()[0].Request(t.Context(), req)
+		resp, err := c.rawTo(m, config.Controller, req)
 		if err != nil {
 			t.Fatal(err)
 		}
