@@ -5,6 +5,7 @@
 //	go test -tags e2e -v ./quorum/e2e -runs 50
 //	go test -tags e2e -v ./quorum/e2e -timeout 1h -run Joins -log-bytes 1073741824 -kills 200
 //	go test -tags e2e -v ./quorum/e2e -timeout 1h -run Compacted -histories 1000 -parallel 6
+//	go test -tags e2e -v ./quorum/e2e -timeout 1h -run PR34 -restarts 100
 //	go test -tags e2e -v ./quorum/e2e -timeout 1h -run Idempotent -idempotence 10m
 //
 // The gaps are those of the machine as well: the longest gap without any fault is printed beside them.

@@ -276,16 +276,22 @@ func (h *history) sendAgain() {
 	}
 }
 
-// send sends a batch until a leader acknowledges it.
-func (h *history) send(raw []byte) int64 {
-	h.t.Helper()
+// produce is a request to append one batch.
+func produce(raw []byte) kmsg.Request {
 	request := kmsg.NewPtrProduceRequest()
 	request.Version, request.Acks, request.TimeoutMillis = 12, -1, 5000
 	request.Topics = []kmsg.ProduceRequestTopic{{Topic: topic, Partitions: []kmsg.ProduceRequestTopicPartition{{Records: raw}}}}
+	return pinned{request}
+}
+
+// send sends a batch until a leader acknowledges it.
+func (h *history) send(raw []byte) int64 {
+	h.t.Helper()
+	request := produce(raw)
 	deadline := time.Now().Add(time.Minute)
 	for {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		answer, err := h.client.Request(ctx, pinned{request})
+		answer, err := h.client.Request(ctx, request)
 		cancel()
 		if err == nil {
 			p := answer.(*kmsg.ProduceResponse).Topics[0].Partitions[0]

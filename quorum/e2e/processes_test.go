@@ -254,6 +254,16 @@ func (q *quorum) settled() (*process, *status.Member) {
 	return leader, view
 }
 
+// said is all that a member has logged.
+func (p *process) said() string {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "log"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // explain shows what the members logged from an instant on, if clients had to wait for long.
 func (q *quorum) explain(gap time.Duration, from time.Time) {
 	if gap < 4*killGap {
@@ -261,11 +271,7 @@ func (q *quorum) explain(gap time.Duration, from time.Time) {
 	}
 	since := from.UTC().Format("time=2006-01-02T15:04:05.000")
 	for _, p := range q.members {
-		text, err := os.ReadFile(filepath.Join(p.dir, "log"))
-		if err != nil {
-			q.t.Fatal(err)
-		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(p.said()) {
 			if line >= since && strings.HasPrefix(line, "time=") {
 				q.t.Logf("  member %d: %s", p.id, strings.TrimSpace(line))
 			}
