@@ -393,8 +393,10 @@ func (w *walker) follows(at int64, b record.Batch) error {
 		}
 	}
 	switch {
-	case gap:
+	case gap && w.epoch < 0:
 		return outOfPlace("base offset %d, want %d", b.BaseOffset, w.next)
+	case gap: // whichever of the two has changed
+		return outOfPlace("base offset %d, want %d after the batch at position %d", b.BaseOffset, w.next, w.at)
 	case b.Epoch < 0, b.Epoch < w.epoch && (w.snap == nil || w.at > 0):
 		return outOfPlace("epoch %d after epoch %d at position %d", b.Epoch, w.epoch, w.at)
 	}

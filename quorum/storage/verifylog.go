@@ -3,6 +3,7 @@ package storage
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 
@@ -23,9 +24,10 @@ type logVerifier struct {
 	voters    []votersAt // of the log
 	version   int16      // newest kraft.version of the log; -1: none
 
-	next    int64 // where the next batch must begin; -1: not known after damage
-	damaged bool  // the log is: what follows from it is not compared
-	cut     bool  // the log ends in a torn tail
+	next    int64  // where the next batch must begin; -1: not known after damage
+	last    string // where the batch before begins, for people
+	damaged bool   // the log is: what follows from it is not compared
+	cut     bool   // the log ends in a torn tail
 
 	boundaries  map[int64]bool // offsets that checkpoints are named for: does a batch begin there?
 	bootstrap   *checkpointContent
@@ -275,13 +277,14 @@ func (l *logVerifier) take(name string, p Part) error {
 			l.voters = append(l.voters, votersAt{c.Offset, r.Set, name, p.Position})
 		}
 	}
-	n := len(l.epochs)
+	n, before := len(l.epochs), l.last
+	l.last = fmt.Sprintf("%s at position %d", name, p.Position)
 	if n > 0 && l.epochs[n-1].Epoch == b.Epoch {
 		return nil
 	}
 	l.epochs = append(l.epochs, epochStart{raft.OffsetAndEpoch{Offset: b.BaseOffset, Epoch: b.Epoch}, name, p.Position})
 	if !begins && !l.damaged && b.BaseOffset > l.Start {
-		l.find(Damage, l.file(name), p.Position, b.BaseOffset, doReplace, "epoch %d begins without a LeaderChange, which each leader writes first: the epoch of this batch or of the one before is not what it was", b.Epoch)
+		l.find(Damage, l.file(name), p.Position, b.BaseOffset, doReplace, "epoch %d begins without a LeaderChange, which each leader writes first: the epoch of this batch or of the one before (%s) is not what it was", b.Epoch, before)
 	}
 	return nil
 }
