@@ -115,6 +115,8 @@ func (r *recoverer) scan() (*damage, error) {
 				return nil, fmt.Errorf("read %s at position %d: %w", s.name, at, err)
 			case b.BaseOffset != r.next:
 				return &damage{segment: i, position: at, reason: fmt.Errorf("batch has base offset %d, want %d", b.BaseOffset, r.next)}, nil
+			case b.Epoch < 0:
+				return &damage{segment: i, position: at, reason: fmt.Errorf("batch has epoch %d", b.Epoch)}, nil
 			case len(r.epochs) > 0 && b.Epoch < r.epochs[len(r.epochs)-1].Epoch:
 				return &damage{segment: i, position: at, reason: fmt.Errorf("batch has epoch %d after epoch %d", b.Epoch, r.epochs[len(r.epochs)-1].Epoch)}, nil
 			}
