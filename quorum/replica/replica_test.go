@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -610,6 +611,12 @@ func TestST26UnknownControlRecordIsFatal(t *testing.T) {
 	unknown := record.EncodeControls(0, 6, 0, record.Control{Type: 99})
 	out := d.r.Step(d.now, Fetched{Correlation: to.Correlation, Records: unknown, Response: raft.FetchResponse{Header: raft.Header{Epoch: 6, Leader: 1}}})
 	if out.Fatal == nil || out.Fatal.Reason != raft.FatalReason(storage.UnknownRecord) {
-		t.Errorf("got %+v, want UNKNOWN_RECORD", out.Fatal)
+		t.Fatalf("got %+v, want UNKNOWN_RECORD", out.Fatal)
+	}
+	if want := "offset 0: record is not known: control type 99"; !strings.Contains(out.Fatal.Message, want) {
+		t.Errorf("got %q, want %q", out.Fatal.Message, want)
+	}
+	if end := d.r.log.End(); end != 0 {
+		t.Errorf("the log ends at %d: it was appended", end)
 	}
 }
