@@ -226,7 +226,7 @@ func (c *container) append(client *kgo.Client, n int) (acked int, err error) {
 	return n, nil
 }
 
-// A disk that fails under a running member ends it with one line, and what it acknowledged is there when it comes back.
+// ST-13: a disk that fails under a running member ends it with one line, and what it acknowledged is there when it comes back.
 func TestRunEndsWhenTheDiskFails(t *testing.T) {
 	tests := []struct {
 		name  string

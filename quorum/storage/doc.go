@@ -21,7 +21,8 @@
 // fit one group: then the log is cut there. Any other damage is LOG_CORRUPT and nothing is cut. (The price: rot in the
 // last group before a crash looks torn.)
 //
-// After an fsync error nothing is tried again: every later call fails with the same Fault.
+// After an fsync error nothing is tried again: every later call fails with the same Fault. One is forgiven: that of the new
+// room for the next vote on a full disk (spare.go), which held nothing, and is removed.
 //
 // # Checksums
 //

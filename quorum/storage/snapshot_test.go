@@ -570,7 +570,7 @@ func TestKafkasCheckpointsAreTaken(t *testing.T) {
 	}
 }
 
-// TestST13FsyncErrorOfACheckpointIsFatal: no second fsync, and no call that pretends.
+// TestST13FsyncErrorOfACheckpointIsFatal: no second fsync of that file or any other, and no call that pretends.
 func TestST13FsyncErrorOfACheckpointIsFatal(t *testing.T) {
 	source := filled(t, formatted(t), 12)
 	defer source.Abandon()
@@ -597,8 +597,12 @@ func TestST13FsyncErrorOfACheckpointIsFatal(t *testing.T) {
 		}},
 	} {
 		var fail, failed bool
+		var after []string
 		fsys := vfs.WithFaults(formatted(t), func(c vfs.Call) error {
-			if fail && !failed && c.Op == tt.op && strings.HasSuffix(c.Path, tt.suffix) {
+			switch {
+			case failed && (c.Op == vfs.OpSync || c.Op == vfs.OpSyncDir):
+				after = append(after, c.Path)
+			case fail && !failed && c.Op == tt.op && strings.HasSuffix(c.Path, tt.suffix):
 				failed = true
 				return syscall.EIO
 			}
@@ -613,8 +617,14 @@ func TestST13FsyncErrorOfACheckpointIsFatal(t *testing.T) {
 		if err := d.Log.Append(0, batch(d.Log.End(), 9, 1)); !storage.IsToken(err, storage.DiskIOError) {
 			t.Errorf("%s: append after it: %v", tt.name, err)
 		}
+		if err := compactErr(d, 36); !storage.IsToken(err, storage.DiskIOError) {
+			t.Errorf("%s: compaction after it: %v", tt.name, err)
+		}
 		if err := d.Close(); !storage.IsToken(err, storage.DiskIOError) {
 			t.Errorf("%s: close after it: %v", tt.name, err)
+		}
+		if len(after) > 0 {
+			t.Errorf("%s: fsyncs after the failed one: %v", tt.name, after)
 		}
 	}
 }
