@@ -14,6 +14,7 @@ type plant struct {
 	noTruncate   func(name string) bool                      // true: Truncate does nothing
 	afterCrash   func(m *member, before *raft.ElectionState) // spoils the disk of a dead process
 	send         func(m *member, s *raft.Send)
+	swallows     func(m *member, s *raft.Send) bool // true: it gets lost on its way
 	receive      func(m *member, r raft.Request) raft.Request
 	answer       func(m *member, a *replica.Answer)
 	clientAnswer func(m *member, request replica.Event) any // an answer made up at once; nil: none

@@ -275,6 +275,9 @@ func (m *member) send(s raft.Send) {
 	}
 	to := peer.to
 	m.w.oracle.sends(m, s)
+	if b := m.w.plant; b != nil && b.swallows != nil && b.swallows(m, &s) {
+		return
+	}
 	m.w.trace.member(m, "-> %d: %s%s", to.id, about{s.Request}, bootstrap(s.To))
 	life := m.life
 	x := &exchange{payload: s.Request, outcome: func(answer any, f raft.Failure) {

@@ -22,7 +22,12 @@ func quiet(seed uint64, voters int) plan {
 // settled makes a world and runs it until a leader's epoch has committed everywhere.
 func settled(t *testing.T, p plan) *world {
 	t.Helper()
-	w := newWorld(p, nil, nil)
+	return settledWith(t, p, nil)
+}
+
+func settledWith(t *testing.T, p plan, bug *plant) *world {
+	t.Helper()
+	w := newWorld(p, bug, nil)
 	w.boot()
 	if !w.untilIs(10*time.Second, w.followed) {
 		t.Fatalf("seed %d: no leader within 10s: %s", p.seed, w.situation())

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -77,13 +78,15 @@ func TestPR26LateVoterIsFoundAtOnce(t *testing.T) {
 	}
 }
 
+var flagLoadedHandoffs = flag.Int("loaded-handoffs", 200, "how often TestPR30HandoffsUnderLoad hands the lead over")
+
 // PR-30 (hashicorp/raft 581, 493, 487): the lead is handed over again and again while clients append, and now and then the
 // successor dies as it hears of it. No append is acknowledged that is not committed (the oracle looks), the first successor
 // wins unless it died, and whoever leads takes appends.
 func TestPR30HandoffsUnderLoad(t *testing.T) {
-	rounds := 200
+	rounds := *flagLoadedHandoffs
 	if testing.Short() {
-		rounds = 20
+		rounds = min(rounds, 20)
 	}
 	p := quiet(30, 3)
 	p.clients, p.window, p.think, p.operations = 12, 5, 4*time.Millisecond, 1<<30

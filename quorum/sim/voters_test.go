@@ -89,25 +89,107 @@ func TestMB05EvenNumbersOfVoters(t *testing.T) {
 	w.holds(t)
 }
 
+// PR-13 (KAFKA-17332): power is cut from some in the very step in which an observer becomes a voter, before the record of that
+// is on disk: where it stands in the newcomer's own log, or only in the leader's. Nothing that was acknowledged is lost, and no
+// offset is told that is not durable.
+func TestPR13PowerCutAsAnObserverBecomesVoter(t *testing.T) {
+	rounds := 60
+	if testing.Short() {
+		rounds = 6
+	}
+	p := quiet(1300, 3)
+	p.spares, p.operations, p.think = 1, 1<<30, 20*time.Millisecond
+	w := settled(t, p)
+	d, spare := newDice(p.seed, "cuts"), w.members[3]
+	unflushed, outlived := 0, 0
+	for round := range rounds {
+		added := func(m *member) bool { return m.up && has(w.votersOf(m), spare.key) }
+		waiting := false
+		if !w.untilIs(w.now+20*time.Second, func() bool {
+			l := w.leader()
+			if l != nil && !waiting && !added(l) {
+				waiting = true
+				w.admin.ask(l, addition(spare), func(raft.ErrorCode) { w.in(50*time.Millisecond, func() { waiting = false }) })
+			}
+			return l != nil && added(l) && (round%2 == 0 || added(spare))
+		}) {
+			w.holds(t)
+			t.Fatalf("round %d: node %d becomes no voter: %s", round, spare.id, w.situation())
+		}
+		first := w.leader()
+		if round%2 == 1 {
+			first = spare
+		}
+		if first.disk.log.end > first.disk.log.durableEnd() {
+			unflushed++
+		}
+		first.die(true)
+		w.in(d.about(100*time.Millisecond), first.start)
+		for _, i := range d.Perm(len(w.members))[:d.IntN(len(w.members))] {
+			m := w.members[i]
+			m.die(true)
+			w.in(d.about(100*time.Millisecond), m.start)
+		}
+		w.untilIs(w.now+20*time.Second, w.followed)
+		w.commits(t, 10*time.Second)
+		if added(w.leader()) {
+			outlived++
+			w.changes(t, func(*member) raft.Request { return removal(spare) })
+		}
+		if !w.untilIs(w.now+5*time.Second, func() bool { return !added(spare) && w.followed() }) {
+			w.holds(t)
+			t.Fatalf("round %d: node %d is a voter by its log, and by that of its leader it is none: %s", round, spare.id, w.situation())
+		}
+		w.holds(t)
+	}
+	t.Logf("%d cuts, in %d of them the record was not on disk; %d additions outlived theirs", rounds, unflushed, outlived)
+	if unflushed < rounds*3/4 || outlived == 0 || outlived == rounds {
+		t.Errorf("in %d of %d cuts the record was not on disk, and %d additions outlived theirs: the test shows little", unflushed, rounds, outlived)
+	}
+	w.history.check(w)
+	w.holds(t)
+}
+
 // MB-16 (etcd's learners, strimzi's proposal 203): an observer becomes a voter and back, fifty times, under load, now and
-// then after it was cut off and has to catch up first. No round leaves anything behind, and no epoch ends.
+// then after it was cut off and has to catch up first: from nothing, from a few records, and once from 10,000. No round leaves
+// anything behind, and no epoch ends.
 func TestMB16ObserverBecomesVoterAndBack(t *testing.T) {
 	p := quiet(16, 3)
 	p.spares, p.operations, p.think = 1, 1<<30, 10*time.Millisecond
 	w := settled(t, p)
 	leader, epoch, spare := w.leader(), w.leader().seen.epoch, w.members[3]
+	lag := func() int64 { return leader.disk.log.end - spare.disk.log.end }
 	rounds, asked := 50, 0
 	if testing.Short() {
 		rounds = 5
 	}
 	d := newDice(p.seed, "rounds")
+	even, few, many := 0, 0, 0
 	for i := range rounds {
-		switch i % 3 {
-		case 1:
+		switch {
+		case i == 2:
+			w.isolates(spare, true, true, time.Hour)
+			if !w.untilIs(w.now+5*time.Minute, func() bool { return lag() >= 10_000 }) {
+				t.Fatalf("cut off for 5m, and %d records behind", lag())
+			}
+			w.net.heal(func(int) bool { return true })
+		case i%4 == 0:
+			w.untilIs(w.now+time.Minute, func() bool { return lag() == 0 })
+		case i%4 == 1:
+			w.untilIs(w.now+time.Minute, func() bool { return lag() == 1 })
+		case i%4 == 2:
 			w.isolates(spare, true, true, time.Millisecond)
-		case 2:
+		default:
 			w.isolates(spare, true, true, d.between(time.Second, 6*time.Second))
 			w.until(w.now + d.between(0, 4*time.Second))
+		}
+		switch n := lag(); {
+		case n == 0:
+			even++
+		case n == 1:
+			few++
+		case n >= 10_000:
+			many++
 		}
 		asked += w.changes(t, func(*member) raft.Request { return addition(spare) })
 		if set := w.votersOf(leader); len(set) != 4 || !has(set, spare.key) {
@@ -124,7 +206,10 @@ func TestMB16ObserverBecomesVoterAndBack(t *testing.T) {
 		}
 		w.holds(t)
 	}
-	t.Logf("%d rounds; %d requests until all additions were granted", rounds, asked)
+	t.Logf("%d rounds; %d requests until all additions were granted; nothing behind %d times, one record %d, 10,000 %d", rounds, asked, even, few, many)
+	if even == 0 || few == 0 || many == 0 {
+		t.Errorf("nothing behind %d times, one record %d, 10,000 %d: want each", even, few, many)
+	}
 	if asked == rounds && !testing.Short() {
 		t.Error("no addition was refused for a spare that was behind: the test shows nothing about that")
 	}
