@@ -379,6 +379,7 @@ func TestFindCoordinator(t *testing.T) {
 	})
 }
 
+// TestDescribeQuorum: C-223. Each version carries its own fields; what it does not know is left out.
 func TestDescribeQuorum(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	x := Extra{Now: raft.Instant(10 * time.Second), Wall: now}
@@ -407,6 +408,18 @@ func TestDescribeQuorum(t *testing.T) {
 				if want := []int64{1_000_000, 998_000, 1_000_000, -1}; !slices.Equal(times, want) {
 					t.Errorf("times %v, want %v", times, want)
 				}
+			}
+			// The times came with version 1; directories, listeners and messages with version 2.
+			for _, r := range slices.Concat(p.CurrentVoters, p.Observers) {
+				if version < 1 && (r.LastFetchTimestamp != -1 || r.LastCaughtUpTimestamp != -1) {
+					t.Errorf("replica %d has times %d and %d", r.ReplicaID, r.LastFetchTimestamp, r.LastCaughtUpTimestamp)
+				}
+				if version < 2 && r.ReplicaDirectoryID != ([16]byte{}) {
+					t.Errorf("replica %d has directory %v", r.ReplicaID, r.ReplicaDirectoryID)
+				}
+			}
+			if version < 2 && (len(got.Nodes) != 0 || got.ErrorMessage != nil || p.ErrorMessage != nil) {
+				t.Errorf("nodes %+v, messages %v and %v", got.Nodes, got.ErrorMessage, p.ErrorMessage)
 			}
 			if version >= 2 && (len(got.Nodes) != 1 || got.Nodes[0].Listeners[0].Host != "q-1" || p.CurrentVoters[1].ReplicaDirectoryID != d2) {
 				t.Errorf("nodes %+v", got.Nodes)
