@@ -63,6 +63,7 @@ func (n *Node) onChange(cluster *string, c *change) {
 		n.hold(c)
 		return
 	case c.kind == ChangeUpdate && n.upToDate(c.voter):
+		n.updated(c)
 		n.answerChange(c, refusal{})
 		return
 	default:
@@ -70,6 +71,14 @@ func (n *Node) onChange(cluster *string, c *change) {
 	}
 	if why.code != NoError {
 		n.answerChange(c, why)
+	}
+}
+
+// updated counts a voter's word on itself for check-quorum, as Kafka does. One that gets into the log starts a new window
+// anyway.
+func (n *Node) updated(c *change) {
+	if p := n.leader.voter(c.voter.Key); p != nil {
+		n.leader.markSeen(n, p)
 	}
 }
 
@@ -222,6 +231,7 @@ func (n *Node) onApiVersions(from *conn, r *ApiVersionsResponse) {
 		n.endChange(refuse(InvalidRequest, "node %d says kraft.version %v, what answers at %s:%d says %v", key.ID, c.voter.KRaft, e.Host, e.Port, *r.KRaft))
 	case version == 0:
 		n.leader.known = n.leader.known.with(c.voter) // static voters: kept for an upgrade
+		n.updated(c)
 		n.endChange(refusal{})
 	default:
 		c.voter.KRaft = *r.KRaft

@@ -137,6 +137,8 @@ func TestMB10VoterChangeRefusals(t *testing.T) {
 		}), addition(5), RequestTimedOut, "is 3 offsets behind"},
 		"add: while another is added":   {after(change(addition(4))), addition(5), RequestTimedOut, "the addition of voter 4@"},
 		"remove: while one is removed":  {after(change(removal(3))), removal(2), RequestTimedOut, "the removal of voter 3@"},
+		"add: while one is updated":     {after(corrected), addition(4), RequestTimedOut, "an update of voter 2@"},
+		"remove: while one is updated":  {after(corrected), removal(3), RequestTimedOut, "an update of voter 2@"},
 		"remove: in a handoff":          {after(func(*member) Event { return Handoff{ID: 99, Target: NoReplica} }), removal(2), RequestTimedOut, "handed over to node 2"},
 		"remove: last voter":            {sole, removal(1), VoterNotFound, "node 1 is the last voter"},
 		"remove: no voter":              {leader, removal(4), VoterNotFound, "node 4 is no voter"},
@@ -178,6 +180,12 @@ func uncommitted(m *member) Event {
 		m.take()
 	}
 	return Deadline{}
+}
+
+// corrected leaves an update of voter 2 in the log that is not committed yet. Before it stands there, it makes way.
+func corrected(m *member) Event {
+	do(m, Inbound{ID: 98, Request: UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}})
+	return Outcome{Correlation: m.node.conn(2).correlation, Response: ApiVersionsResponse{KRaft: &VersionRange{0, 1}}}
 }
 
 // busy leaves an earlier probe of node 4 without an answer.
@@ -540,26 +548,51 @@ func TestUpgradeRefusals(t *testing.T) {
 // TestUpdateRaftVoterErrors is kraft-spec 8.4 up to the probe (C-238).
 func TestUpdateRaftVoterErrors(t *testing.T) {
 	base := UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}}
+	follower := func(t *testing.T) *member { m, _ := followerOf(t); return m }
+	elected := func(t *testing.T) *member {
+		m, n := nodeOf(t, ElectionState{0, None, NoReplica})
+		win(n)
+		m.take()
+		return m
+	}
+	after := func(event func(*member) Event) func(*testing.T) *member {
+		return func(t *testing.T) *member {
+			m, _ := leaderOf(t)
+			do(m, event(m))
+			return m
+		}
+	}
+	asked := func(r Request) func(*member) Event {
+		return func(*member) Event { return Inbound{ID: 99, Request: r} }
+	}
 	for name, c := range map[string]struct {
-		change func(*UpdateRaftVoterRequest)
-		code   ErrorCode
+		prepare func(*testing.T) *member
+		change  func(*UpdateRaftVoterRequest)
+		code    ErrorCode
 	}{
-		"wrong cluster":        {func(r *UpdateRaftVoterRequest) { r.ClusterID = new("other") }, InconsistentClusterID},
-		"null cluster":         {func(r *UpdateRaftVoterRequest) { r.ClusterID = nil }, InvalidRequest},
-		"older epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 0 }, FencedLeaderEpoch},
-		"newer epoch":          {func(r *UpdateRaftVoterRequest) { r.Epoch = 2 }, UnknownLeaderEpoch},
-		"no directory id":      {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{} }, InvalidRequest},
-		"negative id":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key.ID = -1 }, InvalidRequest},
-		"range upside down":    {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{1, 0} }, InvalidRequest},
-		"range too low":        {func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{0, 0} }, InvalidRequest},
-		"no endpoint for us":   {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = r.Voter.Endpoints[:1] }, InvalidRequest},
-		"not a voter":          {func(r *UpdateRaftVoterRequest) { r.Voter.Key = testKey(9) }, VoterNotFound},
-		"another disk":         {func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{9} }, VoterNotFound},
-		"nothing to change":    {func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = testEndpoints(2)[1:] }, NoError},
-		"not a word, just yet": {func(r *UpdateRaftVoterRequest) {}, -2}, // the probe is under way
+		"wrong cluster":        {nil, func(r *UpdateRaftVoterRequest) { r.ClusterID = new("other") }, InconsistentClusterID},
+		"null cluster":         {nil, func(r *UpdateRaftVoterRequest) { r.ClusterID = nil }, InvalidRequest},
+		"older epoch":          {nil, func(r *UpdateRaftVoterRequest) { r.Epoch = 0 }, FencedLeaderEpoch},
+		"newer epoch":          {nil, func(r *UpdateRaftVoterRequest) { r.Epoch = 2 }, UnknownLeaderEpoch},
+		"no directory id":      {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{} }, InvalidRequest},
+		"negative id":          {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Key.ID = -1 }, InvalidRequest},
+		"range upside down":    {nil, func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{1, 0} }, InvalidRequest},
+		"range too low":        {nil, func(r *UpdateRaftVoterRequest) { r.Voter.KRaft = VersionRange{0, 0} }, InvalidRequest},
+		"no endpoint for us":   {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = r.Voter.Endpoints[:1] }, InvalidRequest},
+		"not a voter":          {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Key = testKey(9) }, VoterNotFound},
+		"another disk":         {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Key.DirectoryID = UUID{9} }, VoterNotFound},
+		"nothing to change":    {nil, func(r *UpdateRaftVoterRequest) { r.Voter.Endpoints = testEndpoints(2)[1:] }, NoError},
+		"to a follower":        {follower, func(r *UpdateRaftVoterRequest) { r.Epoch = 7 }, NotLeaderOrFollower},
+		"unsettled":            {elected, func(*UpdateRaftVoterRequest) {}, RequestTimedOut},
+		"while one is removed": {after(asked(removal(3))), func(*UpdateRaftVoterRequest) {}, RequestTimedOut},
+		"while one is updated": {after(corrected), func(r *UpdateRaftVoterRequest) { r.Voter.Key = testKey(3) }, RequestTimedOut},
+		"not a word, just yet": {nil, func(r *UpdateRaftVoterRequest) {}, -2}, // the probe is under way
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := leaderOf(t)
+			if c.prepare != nil {
+				m = c.prepare(t)
+			}
 			r := base
 			c.change(&r)
 			got, ok := ask(t, m, r).(UpdateRaftVoterResponse)
@@ -608,6 +641,58 @@ func TestVoterChangeProbe(t *testing.T) {
 			v, _ := n.Status().Voters.ByID(2)
 			if got := v.Endpoints[0].Host == "n7"; got != c.voters {
 				t.Errorf("voter 2 is at %v", v.Endpoints)
+			}
+		})
+	}
+}
+
+// TestUpdateRestartsCheckQuorum: C-239. A voter that corrects its entry follows this leader: its word counts like a Fetch,
+// whether it changes the voters, changes what the leader has heard of static ones, or changes nothing.
+func TestUpdateRestartsCheckQuorum(t *testing.T) {
+	changed := Voter{Key: testKey(2), Endpoints: testEndpoints(7), KRaft: VersionRange{0, 1}}
+	same := Voter{Key: testKey(2), Endpoints: testEndpoints(2)[1:], KRaft: VersionRange{0, 1}}
+	for name, c := range map[string]struct {
+		static  bool
+		voter   Voter
+		refused bool
+	}{
+		"another address":  {false, changed, false},
+		"nothing new":      {false, same, false},
+		"kraft.version 0":  {true, changed, false},
+		"nobody is there":  {false, changed, true},
+		"nobody, static":   {true, changed, true},
+		"is not of theirs": {false, Voter{Key: testKey(9), Endpoints: testEndpoints(9), KRaft: VersionRange{0, 1}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := testVoters(1, 2, 3)
+			cfg, bootstrap := testConfig(1, set), dynamic(set)
+			if c.static {
+				cfg.StaticVoters, bootstrap = static(set), nil
+			}
+			m := newMember(cfg, bootstrap)
+			if err := m.boot(0); err != nil {
+				t.Fatal(err)
+			}
+			n := m.node
+			win(n)
+			m.take()
+			do(m, m.flushed())
+			fetch(m, 2, 2, n.log.end)
+			fetch(m, 3, 3, n.log.end)
+			window := n.cfg.FetchTimeout * 3 / 2
+			n.now = n.now.Add(window - time.Millisecond)
+			before := n.leader.checkQuorum
+			n.conn(2).correlation, n.conn(2).notBefore = 0, n.now
+			do(m, Inbound{ID: 70, Request: UpdateRaftVoterRequest{ClusterID: testCluster, Epoch: 1, Voter: c.voter}})
+			if n.conn(2).correlation != 0 {
+				r := Response(ApiVersionsResponse{KRaft: &VersionRange{0, 1}})
+				if c.refused {
+					r = nil
+				}
+				outcome(t, m, 2, r)
+			}
+			if restarted := n.leader.checkQuorum == n.now.Add(window); restarted == c.refused {
+				t.Errorf("the leader gives up at %v, before that at %v, now is %v", n.leader.checkQuorum, before, n.now)
 			}
 		})
 	}
