@@ -16,6 +16,7 @@ func TestAutoJoinIsAskedFor(t *testing.T) {
 		"an observer for ever": {func(c *Config) { c.ObserverOnly = true }, nil, false},
 		"without identity":     {func(c *Config) { c.Self = NoReplica }, nil, false},
 		"was a voter":          {func(*Config) {}, []ControlRecord{Voters{testVoters(2, 3, 4)}, Voters{testVoters(2, 3)}}, false},
+		"kraft.version 0":      {func(c *Config) { c.StaticVoters = static(testVoters(2, 3)) }, nil, false},
 		"is a voter":           {func(c *Config) { c.Endpoints = c.Endpoints[1:] }, []ControlRecord{Voters{testVoters(2, 3, 4)}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -23,7 +24,11 @@ func TestAutoJoinIsAskedFor(t *testing.T) {
 			cfg := testConfig(4, set)
 			cfg.AutoJoin = true
 			c.change(&cfg)
-			m := newMember(cfg, []ControlAt{{-1, KRaftVersion{1}}})
+			bootstrap, records := []ControlAt{{-1, KRaftVersion{1}}}, []ControlRecord{LeaderChange{Leader: 2}, KRaftVersion{1}, Voters{set}}
+			if cfg.StaticVoters != nil {
+				bootstrap, records = nil, records[:1]
+			}
+			m := newMember(cfg, bootstrap)
 			if err := m.boot(0); err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +42,7 @@ func TestAutoJoinIsAskedFor(t *testing.T) {
 				}
 				return false
 			}
-			records := append([]ControlRecord{LeaderChange{Leader: 2}, KRaftVersion{1}, Voters{set}}, c.log...)
+			records = append(records, c.log...)
 			last := int64(len(records) - 1)
 			if joined(respond(m, FetchResponse{HighWatermark: Unknown, Batches: []Batch{{BaseOffset: 0, LastOffset: last, Epoch: 7, Bytes: 10, Control: records}}})) {
 				t.Fatal("asked before the leader's epoch was settled")
