@@ -131,9 +131,9 @@ var keys = []Key{
 	enum("client.read.replicas", "rack", []string{"rack", "observers", "leader"}, func(c *Config, v string) { c.ReadReplicas = ReadReplicas(v) },
 		"Where consumers are sent to read: rack (a member in the client's rack, else the leader), observers (spread over them), leader."),
 	kafka(millis("producer.id.expiration.ms", "86400000", 1, maxMs, func(c *Config, v time.Duration) { c.ProducerIDExpiry = v },
-		"An idempotent producer that has not appended for this long is forgotten.")),
+		"An idempotent producer that has not appended for this long is forgotten. Of more than 100000, those that have not appended for longest are forgotten earlier.")),
 	kafka(millis("delete.retention.ms", "86400000", 0, math.MaxInt64/int64(time.Millisecond), func(c *Config, v time.Duration) { c.DeleteRetention = v },
-		"How long a deletion stays readable after the first checkpoint that holds it.")),
+		"How long a deletion stays readable after the first checkpoint that holds it. By the calendar of the member that makes its checkpoints: where that jumps forward, deletions go from its checkpoints earlier; where it jumps back, later.")),
 	integer("append.max.pending", "1000", 1, 1000000, func(c *Config, v int64) { c.MaxPendingAppends = int(v) },
 		"Appends that may wait for the high watermark; more are refused with THROTTLING_QUOTA_EXCEEDED."),
 
