@@ -39,11 +39,12 @@ const (
 type snapshots struct {
 	newest   storage.CheckpointInfo // ID.Offset 0: there is none
 	count    int
-	at       raft.Instant // when this process learnt of the newest
-	since    int64        // bytes of the log behind it, or somewhat more
-	notUntil raft.Instant // no attempt before
-	worth    int64        // free bytes that are worth an earlier one, since the last found no room; 0: none are
-	clean    raft.Instant // when to look for what can go
+	at       raft.Instant  // when this process learnt of the newest
+	age      time.Duration // how old that was then
+	since    int64         // bytes of the log behind it, or somewhat more
+	notUntil raft.Instant  // no attempt before
+	worth    int64         // free bytes that are worth an earlier one, since the last found no room; 0: none are
+	clean    raft.Instant  // when to look for what can go
 
 	making *Job // outstanding
 
@@ -83,6 +84,8 @@ func (r *Replica) countSnapshots() {
 	s.count, s.since = len(all), r.dir.Uncovered()
 	if s.count > 0 && all[s.count-1].ID != s.newest.ID {
 		s.newest, s.at = all[s.count-1], r.now
+		// Nothing tells when another process has made it, but what it covers was appended before.
+		s.age = max(0, r.cfg.Wall().Sub(time.UnixMilli(s.newest.Timestamp)))
 	}
 }
 
@@ -164,6 +167,9 @@ func (r *Replica) makeSnapshot() {
 		r.snapshots.notUntil = r.now
 		r.feed(raft.SnapshotCreated{Snapshot: made.ID})
 		r.snapshotsChanged()
+		if r.snapshots.newest.ID == made.ID {
+			r.snapshots.age = 0
+		}
 	}
 	r.snapshots.making = job
 	r.out.Jobs = append(r.out.Jobs, job)
@@ -395,13 +401,16 @@ func (r *Replica) checkServed(id raft.OffsetAndEpoch) {
 // Snapshots tells of the snapshots here.
 func (r *Replica) Snapshots() SnapshotStatus {
 	s := &r.snapshots
-	return SnapshotStatus{Newest: s.newest, Count: s.count, At: s.at, LogBytes: s.since}
+	return SnapshotStatus{Newest: s.newest, Count: s.count, At: s.at, Age: s.age, LogBytes: s.since}
 }
 
 // SnapshotStatus is how things stand with the snapshots.
 type SnapshotStatus struct {
-	Newest   storage.CheckpointInfo // ID.Offset is 0 if there is none
-	Count    int
-	At       raft.Instant // when this process made it, got it or found it
-	LogBytes int64        // of the log behind it, about
+	Newest storage.CheckpointInfo // ID.Offset is 0 if there is none
+	Count  int
+	At     raft.Instant // when this process made it, got it or found it
+	// Age is how old it was then: 0 of one that was made here, else since the last record that it covers, as far as that
+	// record's timestamp and the calendar can be believed.
+	Age      time.Duration
+	LogBytes int64 // of the log behind it, about
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -104,6 +105,99 @@ func TestST15SnapshotsAreMadeByAgeIfThereIsAnythingNew(t *testing.T) {
 	if s := d.r.Snapshots(); s.Newest.ID.Offset != d.r.HighWatermark() {
 		t.Errorf("an append a day later: %+v", s)
 	}
+}
+
+// TestTheAgeOfASnapshotOutlivesTheProcess: what it found at its start is as old as the last record in it, never younger than 0.
+func TestTheAgeOfASnapshotOutlivesTheProcess(t *testing.T) {
+	d := newDriver(t, 1)
+	d.reopenWith(0, Snapshots{Bytes: 500})
+	age := func() time.Duration { s := d.r.Snapshots(); return s.Age + time.Duration(d.now-s.At) }
+	d.pass(10 * time.Second)
+	d.fill(0, 10) // of the calendar's first moment
+	d.wall = 5 * time.Hour
+	if got := age(); got < 0 || got > time.Second {
+		t.Errorf("just made, it is %v old", got)
+	}
+	made := d.r.Snapshots().Newest.ID
+	for _, wall := range []time.Duration{5 * time.Hour, -time.Hour} {
+		d.wall = wall
+		d.reopenWith(0, Snapshots{}) // no more are made
+		if got := age(); got != max(0, wall) || d.r.Snapshots().Newest.ID != made {
+			t.Errorf("%v after its last record a process finds it to be %v old", wall, got)
+		}
+	}
+	d.pass(time.Minute)
+	if got := age(); got != time.Minute {
+		t.Errorf("a minute later it is %v old", got)
+	}
+}
+
+// TestCompactionForgetsExpiredProducers: of each producer that is remembered a checkpoint keeps the last batches, without
+// records if need be. Of those that have expired it keeps none: however many come and go, it does not grow.
+func TestCompactionForgetsExpiredProducers(t *testing.T) {
+	d := newDriver(t, 1) // producers expire after an hour
+	d.reopenWith(0, Snapshots{Interval: 30 * time.Minute})
+	d.pass(10 * time.Second)
+	const rounds = 200
+	var sizes []int64
+	most := 0
+	for i := range int64(rounds) {
+		if got := answer[ProduceResult](d, d.produce(d.batch(1000+i, 0, 1), 0)); got.Error != raft.NoError {
+			t.Fatalf("append of producer %d: %+v", i, got)
+		}
+		d.pass(10 * time.Minute)
+		if d.r.Snapshots().Count == 0 {
+			continue
+		}
+		kept := producersOf(t, d)
+		most = max(most, len(kept))
+		sizes = append(sizes, d.r.Snapshots().Newest.Size)
+		// Those of the hour before it was made are there, and the newest record's.
+		for id := range kept {
+			if age := time.Duration(1000+i-id) * 10 * time.Minute; age > 2*time.Hour {
+				t.Fatalf("%v after its only batch, producer %d is still in the checkpoint", age, id)
+			}
+		}
+	}
+	early, late := slices.Max(sizes[:20]), slices.Max(sizes)
+	t.Logf("%d producers in %v: at most %d in a checkpoint, of at most %d bytes early and %d later", rounds, rounds*10*time.Minute, most, early, late)
+	if most < 6 {
+		t.Errorf("at most %d producers were in a checkpoint: the living ones were forgotten, too", most)
+	}
+	if late > early+200 {
+		t.Errorf("the checkpoint grew from %d to %d bytes", early, late)
+	}
+	// After a start from the checkpoint, an expired producer is unknown, and the retry of one that lives is recognised.
+	d.pass(30 * time.Minute)
+	last := answer[ProduceResult](d, d.produce(d.batch(1000+rounds-1, 0, 1), 0))
+	d.reopen()
+	d.pass(10 * time.Second)
+	if again := answer[ProduceResult](d, d.produce(d.batch(1000+rounds-1, 0, 1), 0)); again.Error != raft.NoError || again.BaseOffset != last.BaseOffset {
+		t.Errorf("a retry was answered with %+v, before that with %+v", again, last)
+	}
+	if got := answer[ProduceResult](d, d.produce(d.batch(1000, 1, 1), 0)); got.Error != raft.UnknownProducerID {
+		t.Errorf("the first producer went on: %+v, want UNKNOWN_PRODUCER_ID", got)
+	}
+}
+
+// producersOf are the producers of which the newest checkpoint has batches.
+func producersOf(t *testing.T, d *driver) map[int64]bool {
+	t.Helper()
+	info := d.r.Snapshots().Newest
+	content, _, err := d.r.Dir().ReadCheckpoint(nil, info.ID, 0, int(info.Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[int64]bool{}
+	for b, err := range record.All(content) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.ProducerID >= 0 && !b.IsControl() {
+			kept[b.ProducerID] = true
+		}
+	}
+	return kept
 }
 
 func TestASnapshotIsMadeAtWhatIsCommittedAndFlushed(t *testing.T) {

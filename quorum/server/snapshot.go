@@ -73,7 +73,8 @@ func (m *metrics) exposeSnapshots(e *exposition, v *view) {
 		e.gauge("quorum_snapshot_offset", "Offset up to which the newest snapshot covers the log.", float64(n.ID.Offset))
 		e.gauge("quorum_snapshot_bytes", "Size of the newest snapshot.", float64(n.Size))
 		e.gauge("quorum_snapshot_records", "Records in the newest snapshot: a key's newest each, and deletions that are still told; -1 if not known.", float64(n.Records))
-		e.gauge("quorum_snapshot_age_seconds", "Since this process made, got or found the newest snapshot.", time.Duration(v.now-v.snapshots.At).Seconds())
+		e.gauge("quorum_snapshot_age_seconds", "Since this process made the newest snapshot; of one that it got, or found at its start, since the last record in it, by that record's timestamp.",
+			(v.snapshots.Age + time.Duration(v.now-v.snapshots.At)).Seconds())
 	}
 	e.gauge("quorum_snapshot_seconds", "How long the last snapshot took to make; 0 for none.", m.jobs.seconds("snapshot"))
 	if d := v.Download; d != nil {
