@@ -31,6 +31,7 @@ import (
 type snapshotPlan struct {
 	bytes    int64 // 0: none
 	retained int64
+	interval time.Duration // 0: none for their age
 	maxBytes int           // of one FetchSnapshot
 	job      time.Duration // how long it takes to make, check or remove one
 }
@@ -52,7 +53,7 @@ func (p snapshotPlan) String() string {
 }
 
 func (p snapshotPlan) options() replica.Snapshots {
-	return replica.Snapshots{Bytes: p.bytes, DeleteRetention: 24 * time.Hour, RetentionBytes: p.retained}
+	return replica.Snapshots{Bytes: p.bytes, Interval: p.interval, DeleteRetention: 24 * time.Hour, RetentionBytes: p.retained}
 }
 
 // run lets a job take its time, and the replica hear of it later still. If the process dies meanwhile, nothing of it
