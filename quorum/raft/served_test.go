@@ -171,7 +171,7 @@ func TestFetchesAreAnsweredByNobodyElse(t *testing.T) {
 	}
 }
 
-// TestLoneAppend: C-111, PR-29. An append that nothing follows is committed when its linger is over, by the linger's own timer.
+// TestPR29LoneAppend: C-111. An append that nothing follows is committed when its linger is over, by the linger's own timer.
 func TestPR29LoneAppend(t *testing.T) {
 	const linger, oneWay, flush = 25 * time.Millisecond, time.Millisecond, 20 * time.Millisecond
 	for _, voters := range []int{1, 3} {
@@ -220,7 +220,7 @@ func TestPR29LoneAppend(t *testing.T) {
 		}
 		// Linger, the leader's fsync and a follower's beside a round trip, and the next fetch.
 		if limit := linger + 2*flush + 4*oneWay; longest < linger || longest > limit {
-			t.Errorf("%d voters: the longest of 100 lone appends took %v, want between %v and %v", voters, longest, linger, limit)
+			t.Errorf("%d voters: the longest of 1000 lone appends took %v, want between %v and %v", voters, longest, linger, limit)
 		}
 	}
 }
