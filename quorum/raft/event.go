@@ -38,11 +38,10 @@ type Failure uint8
 
 // The failures a driver can report. Timeouts are the core's own (RequestTimeout); late responses are ignored.
 const (
-	NoFailure          Failure = iota
-	Disconnected               // the connection ended (EOF, reset) or could not be made: BROKER_NOT_AVAILABLE
-	Refused                    // connecting was refused at once: the process is gone (fast failover: design 3.3)
-	UnsupportedByPeer          // the peer does not speak a version that can carry the request
-	AuthenticationFail         // NETWORK_EXCEPTION, retried
+	NoFailure         Failure = iota
+	Disconnected              // the connection ended (EOF, reset) or could not be made: BROKER_NOT_AVAILABLE
+	Refused                   // connecting was refused at once: the process is gone (fast failover: design 3.3)
+	UnsupportedByPeer         // the peer does not speak a version that can carry the request
 )
 
 // ConnectionLost tells that an idle or busy connection to a peer ended, and whether the re-dial was refused.
