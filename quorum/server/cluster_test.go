@@ -303,6 +303,19 @@ func (c *cluster) await(what string, ok func() bool) {
 	}
 }
 
+// withinBestOf3 holds the quickest of up to three attempts to a limit. A busy machine may take longer now and then; what is
+// wrong does so each time.
+func withinBestOf3(t *testing.T, limit time.Duration, attempt func(*testing.T) time.Duration) {
+	t.Helper()
+	var took []time.Duration
+	for i := range 3 {
+		if !t.Run(fmt.Sprint(i), func(t *testing.T) { took = append(took, attempt(t)) }) || took[i] < limit {
+			return
+		}
+	}
+	t.Errorf("took %v, want less than %v", took, limit)
+}
+
 func (c *cluster) bootstrap(members ...*testMember) []string {
 	if len(members) == 0 {
 		members = c.members
