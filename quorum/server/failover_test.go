@@ -70,13 +70,17 @@ func (l *load) end() (longestGap time.Duration) {
 	return l.longestGap(time.Time{}, time.Now())
 }
 
-// longestGap is the longest time without an acknowledgement from one instant to another; only after the end.
+// longestGap is the longest time between two acknowledgements from one instant to another; only after the end.
 func (l *load) longestGap(from, to time.Time) (longest time.Duration) {
-	instants := slices.SortedFunc(slices.Values(slices.Concat(l.acked...)), time.Time.Compare)
-	for i := 1; i < len(instants); i++ {
-		if instants[i].After(from) && instants[i-1].Before(to) {
-			longest = max(longest, instants[i].Sub(instants[i-1]))
+	var last time.Time
+	for _, at := range slices.SortedFunc(slices.Values(slices.Concat(l.acked...)), time.Time.Compare) {
+		if at.Before(from) || at.After(to) {
+			continue
 		}
+		if !last.IsZero() {
+			longest = max(longest, at.Sub(last))
+		}
+		last = at
 	}
 	return longest
 }
