@@ -205,9 +205,10 @@ func TestST04DamageBelowACheckpointIsFatal(t *testing.T) {
 	d.Abandon()
 	segment := logDir + "/00000000000000000000.log"
 	content := []byte(readFile(t, fsys, segment))
-	content[len(content)/3] ^= 1
+	at := batchStarts(storage.KindSegment, string(content))[10]
+	content[at+70] ^= 1
 	writeFile(t, fsys, segment, string(content))
-	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.LogCorrupt) {
+	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.LogCorrupt) || !strings.Contains(err.Error(), fmt.Sprintf("%s at position %d, offset 30: ", segment, at)) {
 		t.Error(err)
 	}
 	if readFile(t, fsys, segment) != string(content) {
