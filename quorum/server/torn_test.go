@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +44,7 @@ func TestST03StartsOnATornTailAndCatchesUp(t *testing.T) {
 	}
 	torn := raw[:len(raw)-(len(raw)-last)/2]
 	if p := found.Logs[0].Committed; p != nil && p.Offset > end {
-		torn, last, end = append(raw, raw[last:len(raw)-10]...), len(raw), found.Logs[0].End
+		torn, last, end = slices.Concat(raw, raw[last:len(raw)-10]), len(raw), found.Logs[0].End
 	}
 	if err := os.WriteFile(segment, torn, 0o600); err != nil {
 		t.Fatal(err)
