@@ -41,7 +41,7 @@ func TestPR05RestartedLeaderIsResigned(t *testing.T) {
 	var old *member
 	refused, alone := 0, false
 	w := settledWith(t, quiet(5, 3), &plant{answer: func(m *member, a *replica.Answer) {
-		if r, append := a.Result.(replica.ProduceResult); append && alone && m == old {
+		if r, ok := a.Result.(replica.ProduceResult); ok && alone && m == old {
 			if refused++; r.Error != raft.NotLeaderOrFollower {
 				t.Errorf("a %v answers an append with %+v, want NOT_LEADER_OR_FOLLOWER", m.seen.role, r)
 			}
