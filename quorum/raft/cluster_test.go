@@ -93,7 +93,8 @@ type world struct {
 	faults  bool
 	quiet   bool // no client
 
-	symmetric bool // all messages take as long
+	symmetric bool          // all messages take as long
+	looks     func(*member) // after each step, if a test wants to
 
 	bootstrap VoterSet
 	admin     map[RequestID]voterAsked
@@ -246,6 +247,9 @@ func (w *world) take(m *member) error {
 	}
 	if r.Truncate != nil {
 		w.stats.Truncations++
+	}
+	if w.looks != nil {
+		w.looks(m)
 	}
 	if r.Persist != nil {
 		w.logf("%d persist %+v", id, *r.Persist)

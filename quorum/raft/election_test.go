@@ -343,13 +343,14 @@ func TestVoteRequestsAreRepeated(t *testing.T) {
 }
 
 // TestPR08ElectionsEnd: three and five voters on symmetric links of 50 ms that all start in the same tick elect a leader
-// within a few rounds, for every seed.
+// within a few rounds, for every seed, and no two of them draw the same timeouts for more than three rounds in a row.
 func TestPR08ElectionsEnd(t *testing.T) {
 	seeds := 10_000
 	if testing.Short() {
 		seeds = 50
 	}
 	var epochs []int
+	draws := 0
 	for seed := range seeds {
 		voters := 3 + 2*(seed%2)
 		w := newWorld(uint64(seed))
@@ -364,6 +365,14 @@ func TestPR08ElectionsEnd(t *testing.T) {
 			cfg := testConfig(NodeID(i), set)
 			cfg.Rand = newRand(uint64(seed), uint64(i))
 			w.members = append(w.members, newMember(cfg, dynamic(set)))
+		}
+		drawn := map[*member][]time.Duration{}
+		last := map[*member]Instant{}
+		w.looks = func(m *member) {
+			if n := m.node; n.election != last[m] && n.election != Never {
+				drawn[m] = append(drawn[m], time.Duration(n.election-n.now))
+			}
+			last[m] = m.node.election
 		}
 		for _, m := range w.members {
 			if err := m.boot(0); err != nil {
@@ -383,12 +392,119 @@ func TestPR08ElectionsEnd(t *testing.T) {
 			}
 		}
 		epochs = append(epochs, int(w.epoch()))
+		for i, a := range w.members {
+			draws += len(drawn[a])
+			for _, b := range w.members[:i] {
+				if n := commonRun(drawn[a], drawn[b]); n > 3 {
+					t.Fatalf("seed %d: nodes %d and %d draw alike %d times in a row: %v, %v", seed, a.cfg.Self.ID, b.cfg.Self.ID, n, drawn[a], drawn[b])
+				}
+			}
+		}
 	}
 	slices.Sort(epochs)
 	if p99 := epochs[len(epochs)*99/100]; p99 > 4 {
 		t.Errorf("99th percentile of epochs used is %d, want at most 4", p99)
 	}
-	t.Logf("epochs used: median %d, p99 %d, max %d", epochs[len(epochs)/2], epochs[len(epochs)*99/100], epochs[len(epochs)-1])
+	t.Logf("epochs used: median %d, p99 %d, max %d; %d timeouts drawn", epochs[len(epochs)/2], epochs[len(epochs)*99/100], epochs[len(epochs)-1], draws)
+	if draws < 3*seeds {
+		t.Errorf("%d timeouts drawn in %d elections", draws, seeds)
+	}
+}
+
+// commonRun is the length of the longest run that two lists share.
+func commonRun(a, b []time.Duration) (longest int) {
+	for i := range a {
+		for j := range b {
+			n := 0
+			for i+n < len(a) && j+n < len(b) && a[i+n] == b[j+n] {
+				n++
+			}
+			longest = max(longest, n)
+		}
+	}
+	return longest
+}
+
+// TestPR10PreVotesDoNotFeedPatience: the leader is gone. A voter whose log is behind, and whose timers are short, asks the
+// other for a pre-vote every 50 ms. That one loses its own patience in time all the same, and leads.
+func TestPR10PreVotesDoNotFeedPatience(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(seed)
+		w.faults, w.loss, w.delay, w.quiet = false, 0, time.Millisecond, true
+		set := testVoters(0, 1, 2)
+		w.members = nil
+		for i := range NodeID(3) {
+			cfg := testConfig(i, set)
+			cfg.Rand = newRand(seed, uint64(i))
+			if i == 1 {
+				cfg.ElectionTimeout, cfg.FetchTimeout = 100*time.Millisecond, 200*time.Millisecond
+			}
+			w.members = append(w.members, newMember(cfg, dynamic(set)))
+		}
+		leader, behind, other := w.members[0], w.members[1], w.members[2]
+		until := func(d time.Duration, done func() bool) bool {
+			for end := w.now.Add(d); w.now < end && !done(); {
+				if err := w.until(w.now.Add(time.Millisecond)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return done()
+		}
+		// The log of one stays behind, and it comes back when the leader is gone.
+		for _, m := range []*member{leader, other} {
+			m.log = []testBatch{{Batch: Batch{BaseOffset: 0, LastOffset: 9, Epoch: 1, Bytes: 10}}}
+			m.state = ElectionState{1, None, NoReplica}
+			if err := m.boot(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.take(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		win(leader.node)
+		if err := w.take(leader); err != nil {
+			t.Fatal(err)
+		}
+		follows := func() bool {
+			return other.node.role == Follower && other.node.follower.hasFetched && other.node.highWatermark > 10
+		}
+		if !until(5*time.Second, follows) {
+			t.Fatalf("seed %d: %s", seed, w.summary())
+		}
+		at, epoch := w.now, other.node.state.Epoch
+		for _, to := range []NodeID{1, 2} { // gone without a sign: no connection is refused
+			w.cut[link{0, to}], w.cut[link{to, 0}] = true, true
+		}
+		if err := w.restart(behind); err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		var asks func() error
+		asks = func() error {
+			asked++
+			w.after(50*time.Millisecond, asks)
+			r := VoteRequest{ClusterID: testCluster, Voter: testKey(2), Replica: testKey(1), Epoch: max(epoch, behind.node.state.Epoch), Last: behind.node.log.position(), PreVote: true}
+			id := w.newID()
+			w.served[id] = servedRequest{1, 2, 0, nil} // nobody waits for the answer
+			return w.step(other, Inbound{ID: id, Conn: 1 << 40, Request: r})
+		}
+		if err := asks(); err != nil {
+			t.Fatal(err)
+		}
+		if !until(other.cfg.FetchTimeout+time.Second, func() bool { return other.node.role != Follower && other.node.role != Unattached }) {
+			t.Fatalf("seed %d: %v after the leader was gone and %d pre-votes were asked for: %s", seed, time.Duration(w.now-at), asked, w.summary())
+		}
+		impatient := time.Duration(w.now - at)
+		if !until(5*time.Second-impatient, func() bool { return other.node.role == Leader }) {
+			t.Fatalf("seed %d: %v after the leader was gone: %s", seed, time.Duration(w.now-at), w.summary())
+		}
+		if asked < 20 {
+			t.Errorf("seed %d: only %d pre-votes were asked for", seed, asked)
+		}
+		if seed == 0 {
+			t.Logf("%d pre-votes asked for; campaigns after %v, leads after %v", asked, impatient, time.Duration(w.now-at))
+		}
+	}
 }
 
 // TestObserverEntersAnEpochOnlyToVote: whoever asks may be gone for good the next moment, and an observer could never leave

@@ -72,14 +72,65 @@ func TestOneParkedFetchForEachReplica(t *testing.T) {
 	}
 }
 
-// TestPR04FetchOffsetGoesBack: a follower that lost its data is served; the high watermark stays.
+// TestPR04FetchOffsetGoesBack (KAFKA-12181): who had 500 records and lost them fetches from 0 again: an observer, a voter, and a
+// voter that was added again under the directory id of its new disk. The leader leads on, answers with records, or with the id
+// of a snapshot if it has one, and its high watermark stays.
 func TestPR04FetchOffsetGoesBack(t *testing.T) {
-	m, n := leaderOf(t)
-	hw := n.highWatermark
-	answers := fetch(m, 2, 22, 0)
-	r := answers[len(answers)-1].Result.(FetchResponse)
-	if r.Error != NoError || r.End != n.log.end || n.highWatermark != hw || n.role != Leader {
-		t.Errorf("%+v, high watermark %d, was %d", r, n.highWatermark, hw)
+	for _, snapshot := range []bool{false, true} {
+		m, n := leaderOf(t)
+		asks := func(key ReplicaKey, offset int64) FetchResponse {
+			t.Helper()
+			r := FetchRequest{ClusterID: testCluster, Replica: key, Epoch: 1, Offset: offset, LastFetchedEpoch: min(1, Epoch(offset)), MaxBytes: 1 << 20}
+			return answerTo(do(m, Inbound{ID: 90, Conn: ConnID(key.ID), Request: r}).answers, 90).(FetchResponse)
+		}
+		settles := func() { // all have all, but node 3: it is what this is about
+			for m.flushing {
+				do(m, m.flushed())
+			}
+			asks(testKey(2), n.log.end)
+			asks(testKey(2), n.log.end)
+		}
+		for id := RequestID(100); n.log.end < 500; id++ {
+			m.payloads[id] = "x"
+			do(m, Propose{ID: id, Records: 10, Bytes: 10})
+			settles()
+		}
+		if snapshot {
+			created, ok := m.snapshotAt(n.highWatermark)
+			if !ok {
+				t.Fatal("no snapshot")
+			}
+			do(m, created)
+		}
+		loses := func(who string, key ReplicaKey) {
+			t.Helper()
+			asks(key, n.log.end)
+			highWatermark, end := n.highWatermark, n.log.end
+			r := asks(key, 0)
+			if r.Error != NoError || r.End != end && !snapshot || (r.Snapshot != nil) != snapshot || r.HighWatermark != highWatermark {
+				t.Errorf("%s: %+v; the log ends at %d, the high watermark is %d", who, r, end, highWatermark)
+			}
+			asks(testKey(2), 0) // now a majority has nothing
+			if n.role != Leader || n.state.Epoch != 1 || n.highWatermark != highWatermark {
+				t.Fatalf("%s: %s of epoch %d with high watermark %d, was leader of 1 with %d", who, n.role, n.state.Epoch, n.highWatermark, highWatermark)
+			}
+			settles()
+		}
+		changed := ReplicaKey{3, UUID{9}}
+		loses("an observer", testKey(9))
+		loses("an observer on a new disk", ReplicaKey{9, UUID{9}})
+		loses("a voter", testKey(3))
+		do(m, Inbound{ID: 60, Request: removal(3)})
+		settles()
+		loses("a voter that was", changed)
+		asks(changed, n.log.end)
+		do(m, Inbound{ID: 60, Request: AddRaftVoterRequest{Voter: changed, Endpoints: testEndpoints(3)}})
+		outcome(t, m, 3, ApiVersionsResponse{KRaft: &VersionRange{0, 1}})
+		settles()
+		if v, _ := n.Status().Voters.ByID(3); v.Key != changed || n.highWatermark != n.log.end {
+			t.Fatalf("voter %v, high watermark %d of %d", v, n.highWatermark, n.log.end)
+		}
+		loses("a voter again", changed)
 	}
 }
 
