@@ -139,9 +139,20 @@ func lagOf(v *plan.View, p *plan.Progress) int64 {
 	return max(0, v.LogEnd-p.LogEnd)
 }
 
+// maxObserversListed is as many as spec.observers.replicas takes. There may be
+// more of them while they are scaled down, or by claims made by hand, and the
+// status stays far below what an object may weigh all the same.
+const maxObserversListed = 128
+
 func memberStatuses(o plan.Observation, members []plan.Member) []v1alpha1.MemberStatus {
 	var list []v1alpha1.MemberStatus
-	for _, m := range members {
+	observers := 0
+	for _, m := range members { // voters first
+		if v1alpha1.Pool(m.NodeID) == v1alpha1.PoolObservers {
+			if observers++; observers > maxObserversListed {
+				break
+			}
+		}
 		s := v1alpha1.MemberStatus{
 			NodeID: m.NodeID, Role: v1alpha1.RoleObserver, Claim: m.Claim, LogEndOffset: -1, Lag: lagOf(o.View, m.Progress),
 			CaughtUp: plan.CaughtUp(o, m.NodeID),

@@ -32,7 +32,8 @@ type MetadataQuorumStatus struct {
 	// Observers feeds the scale subresource.
 	// +optional
 	Observers *ObserversStatus `json:"observers,omitempty"`
-	// Members has one entry for each member that exists or should, by node id.
+	// Members has one entry for each member that exists or should, by node id: all voters, and as many observers as
+	// spec.observers.replicas takes (128). observers counts all of them.
 	// +optional
 	// +listType=map
 	// +listMapKey=nodeID
