@@ -85,24 +85,11 @@ func quorumAvailable(o plan.Observation) (metav1.ConditionStatus, plan.Refusal) 
 	if o.Identity == nil {
 		return metav1.ConditionFalse, plan.Refusal{Reason: v1alpha1.ReasonNotBootstrapped, Message: "there is no quorum yet"}
 	}
-	size, running := 0, 0
-	for _, m := range plan.Members(o) {
-		if v1alpha1.Pool(m.NodeID) != v1alpha1.PoolVoters {
-			continue
-		}
-		size++
-		if m.Pod != nil && m.Pod.Running {
-			running++
-		}
+	if refused := plan.NoMajority(o); refused.Reason != "" {
+		return metav1.ConditionFalse, refused
 	}
 	v := o.View
-	switch {
-	case running < size/2+1:
-		return metav1.ConditionFalse, plan.Refusal{
-			Reason:  v1alpha1.ReasonNoMajorityReady,
-			Message: fmt.Sprintf("%d of %d voters are running, %d needed", running, size, size/2+1),
-		}
-	case v == nil:
+	if v == nil {
 		return metav1.ConditionUnknown, plan.Refusal{
 			Reason:  v1alpha1.ReasonNoLeader,
 			Message: "the voters' Pods run, and none of them answers the operator: it cannot tell a dead quorum from one it cannot reach",
@@ -111,6 +98,9 @@ func quorumAvailable(o plan.Observation) (metav1.ConditionStatus, plan.Refusal) 
 	switch refused := plan.SafeToRestart(o); refused.Reason { // its first gate asks the same
 	case v1alpha1.ReasonNoLeader, v1alpha1.ReasonViewStale, v1alpha1.ReasonLeaderNotConfirmed, v1alpha1.ReasonLeaderNotCommitting:
 		return metav1.ConditionFalse, refused
+	}
+	if why := plan.Fault(o, v.Leader); why != "" { // it has not handed over yet, or nobody has room either
+		return metav1.ConditionFalse, plan.Refusal{Reason: v1alpha1.ReasonDiskFull, Message: fmt.Sprintf("leader %d: %s", v.Leader, why)}
 	}
 	return metav1.ConditionTrue, plan.Refusal{
 		Reason:  v1alpha1.ReasonAvailable,
@@ -126,7 +116,7 @@ func notReady(o plan.Observation) string {
 		case m.Pod == nil:
 			return who + " has no Pod"
 		case !m.Pod.Ready:
-			return who + " is not ready" + parenthesis(memberMessage(m.Pod))
+			return who + " is not ready" + parenthesis(memberMessage(o, m.Pod))
 		case !plan.CaughtUp(o, m.NodeID):
 			return who + " does not hold yet what the leader has"
 		}

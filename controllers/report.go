@@ -167,17 +167,20 @@ func memberStatuses(o plan.Observation, members []plan.Member) []v1alpha1.Member
 			s.Message = "there is no Pod"
 		} else {
 			s.Pod, s.Node, s.Revision, s.Ready = p.Name, p.Node, p.Revision, p.Ready
-			s.Message = memberMessage(p)
+			s.Message = memberMessage(o, p)
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-func memberMessage(p *plan.Pod) string {
+func memberMessage(o plan.Observation, p *plan.Pod) string {
+	fault := plan.Fault(o, p.NodeID)
 	switch {
 	case p.Terminating:
 		return "the Pod is shutting down"
+	case fault != "" && p.Running: // a leader without room stays ready
+		return fault
 	case p.Ready:
 		return ""
 	case p.Token != "" && p.Problem != "":

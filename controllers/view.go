@@ -20,6 +20,25 @@ const roleLeader = "Leader"
 // A leader that was cut off and deposed answers, too: its epoch is lower, or no
 // majority confirms it.
 func viewOf(answers []*status.Member, now time.Time) *plan.View {
+	v := quorumView(answers, now)
+	if v == nil {
+		return nil
+	}
+	for _, m := range answers {
+		if m.Disk.BelowReserve {
+			v.BelowReserve = append(v.BelowReserve, m.NodeID)
+		}
+		if slices.ContainsFunc(v.Voters, func(p plan.Progress) bool {
+			return p.NodeID == m.NodeID && p.DirectoryID != "" && p.DirectoryID != m.DirectoryID
+		}) {
+			v.Emptied = append(v.Emptied, m.NodeID)
+		}
+	}
+	return v
+}
+
+// quorumView is the view without what members say of their disks.
+func quorumView(answers []*status.Member, now time.Time) *plan.View {
 	leader := leaderOf(answers)
 	if leader == nil {
 		return leaderless(answers, now)

@@ -118,6 +118,7 @@ var _ = Describe("A member whose disk is damaged", func() {
 			g.Expect(live.Status.Members[victim].Message).To(ContainSubstring("STATE_FILE_CORRUPT"))
 			ready := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionReady)
 			g.Expect(ready.Status).To(Equal(metav1.ConditionFalse))
+			g.Expect(ready.Reason).To(Equal("StateFileCorrupt"))
 			g.Expect(ready.Message).To(ContainSubstring("STATE_FILE_CORRUPT"))
 			g.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.ConditionQuorumAvailable)).To(BeTrue())
 		}).WithContext(ctx).Should(Succeed())

@@ -97,6 +97,11 @@ const (
 	ReasonIdentityConflict = "IdentityConflict"
 	// ReasonClaimsMissing: spec.clusterID names a cluster of which there are no claims.
 	ReasonClaimsMissing = "ClaimsMissing"
+	// ReasonMajorityLost: a majority of voters has lost its disks. Also of QuorumAvailable=False.
+	ReasonMajorityLost = "MajorityLost"
+	// ReasonDiskFull: a member's disk has less free space than its reserve, or its process ended with DISK_FULL. Also of
+	// QuorumAvailable=False, when it is the leader's or costs the majority.
+	ReasonDiskFull = "DiskFull"
 	// ReasonInvalidTemplate: spec.podTemplate breaks a field that the operator sets, or the API server refuses the Pod.
 	ReasonInvalidTemplate = "InvalidTemplate"
 	// ReasonFormatFailed: a claim could not be formatted.
@@ -109,7 +114,7 @@ const (
 const (
 	// ReasonAvailable: QuorumAvailable=True.
 	ReasonAvailable = "Available"
-	// ReasonNoMajorityReady: fewer than a majority of voters are running.
+	// ReasonNoMajorityReady: fewer than a majority of voters run and can append, and no fault that they tell of is why.
 	ReasonNoMajorityReady = "NoMajorityReady"
 	// ReasonBootstrapped: Bootstrapped=True.
 	ReasonBootstrapped = "Bootstrapped"
@@ -119,8 +124,10 @@ const (
 	ReasonActionFailed = "ActionFailed"
 )
 
-// The longest messages a condition takes are far longer than ours; the tokens that a member writes to its termination log
-// (CLUSTER_ID_MISMATCH, LOG_CORRUPT, …) appear in messages as they are.
+// The longest messages a condition takes are far longer than ours. The token that a member writes to its termination log
+// when it ends on a fault (CLUSTER_ID_MISMATCH, LOG_CORRUPT, DISK_IO_ERROR, …) appears in messages as it is, and as a reason
+// in camel case (ClusterIDMismatch, LogCorrupt, DiskIOError, …): of Stalled and SafeToRestart=False while a member is down
+// with it, and of QuorumAvailable=False when it costs the majority.
 
 // Labels and annotations. Selectors use labels; identity is in annotations, since base64url is no label value.
 const (

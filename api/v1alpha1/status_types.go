@@ -186,7 +186,7 @@ type MemberStatus struct {
 	LogEndOffset int64 `json:"logEndOffset"`
 	// Lag is how many offsets it is behind. -1: unknown.
 	Lag int64 `json:"lag"`
-	// Message is what keeps it from running.
+	// Message is what keeps it from running, or from storing.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -30,5 +30,5 @@
 // the condition's message, so that user, log and test see the same words.
 //
 // Reading order: observation.go, action.go, plan.go, bootstrap.go, repair.go, rollout.go, gates.go, observers.go,
-// members.go (who should exist, and how well they follow).
+// members.go (who should exist, and how well they follow), faults.go (what members say of their own).
 package plan

@@ -128,11 +128,11 @@ func gatePrevious(o Observation, next member) Refusal {
 func settled(o Observation, m member) Refusal {
 	p := m.pod
 	late := o.Now.Sub(p.Created) > o.Want.MemberTimeout
-	switch {
-	case !p.Ready && p.trouble() != "" && (late || o.Now.Sub(p.Created) > problemGrace):
-		return Refusal{Reason: v1alpha1.ReasonMemberNotReady, Stalled: true, Message: fmt.Sprintf("Pod %s is not ready: %s", p.Name, p.trouble())}
+	switch reason, why := o.trouble(p); {
+	case !p.Ready && why != "" && (late || o.Now.Sub(p.Created) > problemGrace):
+		return Refusal{Reason: reason, Stalled: true, Message: fmt.Sprintf("Pod %s is not ready: %s", p.Name, why)}
 	case !p.Ready:
-		return Refusal{Reason: v1alpha1.ReasonMemberNotReady, Stalled: late, Message: fmt.Sprintf("Pod %s is not ready yet%s", p.Name, parenthesis(p.trouble()))}
+		return Refusal{Reason: reason, Stalled: late, Message: fmt.Sprintf("Pod %s is not ready yet%s", p.Name, parenthesis(why))}
 	case !o.caughtUp(m):
 		return Refusal{Reason: v1alpha1.ReasonMemberNotCaughtUp, Stalled: late, Message: fmt.Sprintf("member %d does not hold yet what the leader has", m.id)}
 	}

@@ -211,6 +211,10 @@ type View struct {
 	LogEnd        int64 // of the leader
 	Voters        []Progress
 	Observers     []Progress
+
+	// What members say of their own disks, by node id.
+	BelowReserve []int32 // these have less free space than their reserve, and append nothing
+	Emptied      []int32 // these are voters by node id and not by directory id: their disks are not those of the voter set
 }
 
 // Progress is how far one replica follows, as its leader knows it; by node id, then directory id. Times are ages by the

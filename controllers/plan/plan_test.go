@@ -344,8 +344,36 @@ func TestBrokenMembers(t *testing.T) {
 		"not without a quorum": {
 			o: quiet(noPod(2), noClaim(2), noView), reason: v1alpha1.ReasonNoLeader,
 		},
-		"a majority of claims lost is for a person": {
-			o: quiet(noPod(0, 2), noClaim(0, 2), noView), reason: v1alpha1.ReasonClaimsMissing, stalled: true,
+		"ST-23 a majority of claims lost is for a person": {
+			o: quiet(noPod(0, 2), noClaim(0, 2), noView), reason: v1alpha1.ReasonMajorityLost, stalled: true,
+		},
+		"ST-23 so is a majority of disks that were emptied, one of them before the quorum was lost": {
+			o: quiet(noPod(0), noClaim(0), noLeader, unready(1, 2), emptied(2)), reason: v1alpha1.ReasonMajorityLost, stalled: true,
+		},
+		"ST-23 two of five are no majority": {
+			o: build(5, 0, noPod(0, 2), noClaim(0, 2), noLeader), reason: v1alpha1.ReasonNoLeader,
+		},
+		"ST-04 a member that ended on a fault is named by its word, and nothing is done to its disk": {
+			o: quiet(crashed("LOG_CORRUPT", 2)), reason: "LogCorrupt", stalled: true,
+		},
+		"ST-04 so are those that the majority is lost with": {
+			o: quiet(crashed("LOG_CORRUPT", 0, 2), noLeader), reason: "LogCorrupt", stalled: true,
+		},
+		"a word that is none of the quorum's is no reason": {
+			o: quiet(crashed("UP_TO_DATE", 2)), reason: v1alpha1.ReasonMemberNotReady, stalled: true,
+		},
+		"a corrected spec gets through a fault of the old one": {
+			o: quiet(upgrade(), crashed("CONFIG_INVALID", 0, 1, 2), noView), reason: v1alpha1.ReasonReplacingBroken,
+			actions: []Action{CheckPod{0, "c0", newRevision}, DeletePod{"orders-0", "u-0", 0}},
+		},
+		"ST-02 a follower without room is named": {
+			o: quiet(full(2), unready(2)), reason: v1alpha1.ReasonDiskFull, stalled: true,
+		},
+		"ST-02 a majority without room that nobody leads is for a person": {
+			o: quiet(full(0, 2), unready(0, 1, 2), noLeader), reason: v1alpha1.ReasonDiskFull, stalled: true,
+		},
+		"ST-02 some that ended for want of room, others that run without any": {
+			o: quiet(full(0), unready(0, 1), crashed("DISK_FULL", 2), noLeader), reason: v1alpha1.ReasonDiskFull, stalled: true,
 		},
 		"a voter under a new directory id is said to be an observer": {
 			o: quiet(notFollowing(2), func(o *Observation) {

@@ -79,23 +79,20 @@ func noQuorum(o Observation) (Step, bool) {
 	if refusal.Reason == "" {
 		return Step{}, false
 	}
-	running, alive := 0, 0
+	if lost := majorityLost(o); lost.Reason != "" {
+		return refused(lost)
+	}
+	able := 0
 	vs := voters(o)
 	for _, m := range vs {
-		if m.pod != nil && m.pod.Running && !m.pod.Terminating {
-			running++
-		}
-		if m.claim != nil && !m.claim.Deleting {
-			alive++
+		if reason, _ := o.fault(m.pod); m.pod != nil && m.pod.Running && !m.pod.Terminating && reason == "" {
+			able++
 		}
 	}
 	need := len(vs)/2 + 1
-	if alive < need {
-		return stall(v1alpha1.ReasonClaimsMissing, "%d of %d voters have their claims, %d needed: a majority of disks is gone; nothing is done without a person", alive, len(vs), need)
-	}
-	if running < need {
-		if why := broken(o); why != "" {
-			return stall(v1alpha1.ReasonMemberNotReady, "%d of %d voters run, %d needed: %s", running, len(vs), need, why)
+	if able < need {
+		if reason, why := broken(o); why != "" {
+			return stall(reason, "%d of %d voters run and can append, %d needed: %s", able, len(vs), need, why)
 		}
 		if o.Revision.Invalid != "" {
 			return invalidTemplate(o)
@@ -103,34 +100,23 @@ func noQuorum(o Observation) (Step, bool) {
 		if lost := gateOneAtATime(o); lost.Stalled {
 			return refused(lost)
 		}
-		return wait(refusal.Reason, "%d of %d voters run, %d needed", running, len(vs), need)
+		return wait(refusal.Reason, "%d of %d voters run and can append, %d needed", able, len(vs), need)
 	}
 	return wait(refusal.Reason, "%s", refusal.Message)
 }
 
-// broken names the first voter that has been kept from running for a while, and by what; one whose turn to be replaced
-// comes is left out.
-func broken(o Observation) string {
+// broken names the first voter that has been kept from running, or from storing, for a while, and by what; one whose turn
+// to be replaced comes is left out.
+func broken(o Observation) (reason, why string) {
 	for _, m := range voters(o) {
 		if m.pod == nil || m.pod.Terminating || (o.outdated(m.pod) && replaceable(o)) {
 			continue
 		}
-		if m.pod.trouble() != "" && o.Now.Sub(m.pod.Created) > problemGrace {
-			return fmt.Sprintf("Pod %s (%s)", m.pod.Name, m.pod.trouble())
+		if reason, text := o.trouble(m.pod); text != "" && o.Now.Sub(m.pod.Created) > problemGrace {
+			return reason, fmt.Sprintf("Pod %s (%s)", m.pod.Name, text)
 		}
 	}
-	return ""
-}
-
-// trouble is why a Pod isn't well, in its own process's word if there is one.
-func (p *Pod) trouble() string {
-	if p.Ready {
-		return ""
-	}
-	if p.Token != "" && !p.Running {
-		return p.Token
-	}
-	return p.Problem
+	return "", ""
 }
 
 // repair gives a voter whose claim was lost a new one. Its process finds an empty disk and makes itself a new directory

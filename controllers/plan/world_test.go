@@ -119,6 +119,13 @@ func waiting(problem string, ids ...int32) change {
 	}, ids...)
 }
 
+// crashed: the process ends with a token, again and again.
+func crashed(token string, ids ...int32) change {
+	return pods(func(p *Pod) {
+		p.Running, p.Ready, p.Started, p.Problem, p.Token = false, false, time.Time{}, "CrashLoopBackOff", token
+	}, ids...)
+}
+
 func terminating(ids ...int32) change {
 	return pods(func(p *Pod) { p.Terminating, p.TerminatingSince = true, now.Add(-time.Second) }, ids...)
 }
@@ -174,6 +181,9 @@ func deletingClaim(ids ...int32) change {
 
 func noView(o *Observation)   { o.View = nil }
 func noLeader(o *Observation) { o.View.Leader = -1 }
+
+func full(ids ...int32) change    { return func(o *Observation) { o.View.BelowReserve = ids } }
+func emptied(ids ...int32) change { return func(o *Observation) { o.View.Emptied = ids } }
 
 func leader(id int32) change { return func(o *Observation) { o.View.Leader = id } }
 
