@@ -156,6 +156,78 @@ var _ = Describe("A quorum in trouble", func() {
 		expectSteadyState(ctx, op, mq)
 	}, SpecTimeout(2*time.Minute))
 
+	It("says that its disks are full, and goes on when a majority has room (ST-02)", func(ctx SpecContext) {
+		ns := newNamespace(ctx)
+		op := startOperator(ctx, ns)
+		mq := testQuorum(ns, "q").create(ctx)
+		expectCurrent(ctx, mq)
+		appendOne(ctx, mq, "kept")
+		uids := uidsOf(ctx, mq)
+		fill := func(full bool, ids ...int) {
+			for _, id := range ids {
+				runner.FillDisk(memberPod(mq, id), full)
+			}
+		}
+		DeferCleanup(func() { fill(false, 0, 1, 2) })
+		fill(true, 0, 1, 2)
+		expectUnavailable(ctx, mq, v1alpha1.ReasonDiskFull)
+		Eventually(func(g Gomega) {
+			for _, m := range refreshed(ctx, mq).Status.Members {
+				g.Expect(m.Message).To(ContainSubstring("less free space than its reserve"), "member %d", m.NodeID)
+			}
+		}).WithContext(ctx).Should(Succeed())
+
+		By("restarting all, which helps nobody")
+		for id := range 3 {
+			runner.KillProcess(memberPod(mq, id))
+		}
+		Consistently(func() any { return uidsOf(ctx, mq) }).WithContext(ctx).WithTimeout(2 * time.Second).Should(Equal(uids))
+		expectUnavailable(ctx, mq, v1alpha1.ReasonDiskFull)
+
+		By("giving room to one, then to a second")
+		fill(false, 1)
+		Consistently(func() bool {
+			return meta.IsStatusConditionTrue(refreshed(ctx, mq).Status.Conditions, v1alpha1.ConditionQuorumAvailable)
+		}).WithContext(ctx).WithTimeout(2 * time.Second).Should(BeFalse())
+		fill(false, 2)
+		Eventually(func(g Gomega) {
+			live := refreshed(ctx, mq)
+			g.Expect(meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.ConditionQuorumAvailable)).To(BeTrue(), func() string { return describe(ctx, live) })
+			g.Expect(live.Status.Members[0].Message).To(ContainSubstring("less free space than its reserve"))
+		}).WithContext(ctx).Should(Succeed())
+		appendOne(ctx, mq, "two of three have room")
+		fill(false, 0)
+		expectSteadyState(ctx, op, mq)
+		Expect(uidsOf(ctx, mq)).To(Equal(uids))
+	}, SpecTimeout(2*time.Minute))
+
+	It("says that a majority of its disks is lost, and leaves the survivor alone (ST-23)", func(ctx SpecContext) {
+		ns := newNamespace(ctx)
+		op := startOperator(ctx, ns)
+		mq := testQuorum(ns, "q").create(ctx)
+		live := expectCurrent(ctx, mq)
+		appendOne(ctx, mq, "kept by the survivor")
+		survivor := uidsOf(ctx, mq)["q-2"]
+		for _, m := range live.Status.Members[:2] {
+			Expect(c.Delete(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: m.Claim}})).To(Succeed())
+			Expect(c.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: m.Pod}})).To(Succeed())
+		}
+		expectUnavailable(ctx, mq, v1alpha1.ReasonMajorityLost)
+		expectStalled(ctx, mq, v1alpha1.ReasonMajorityLost)
+		Eventually(func() []string { return eventsOf(ctx, mq, v1alpha1.ReasonMajorityLost) }).WithContext(ctx).ShouldNot(BeEmpty())
+
+		By("the last voter that was elected with the vote of one that went noticing that nobody is left")
+		Eventually(func() any { return lookAt(ctx, ns, "q").leader }).WithContext(ctx).Should(BeNil())
+		lost := keysOf(claimsOf(ctx, mq))
+		Consistently(func(g Gomega) {
+			g.Expect(keysOf(claimsOf(ctx, mq))).To(ConsistOf(lost), "no lost disk is replaced")
+			g.Expect(lookAt(ctx, ns, "q").leader).To(BeNil(), "the empty ones are no quorum")
+		}).WithContext(ctx).WithTimeout(3 * time.Second).Should(Succeed())
+		Expect(uidsOf(ctx, mq)).To(HaveKeyWithValue("q-2", survivor))
+		Expect(claimsOf(ctx, mq)).To(HaveKey(live.Status.Members[2].Claim))
+		op.expectClean()
+	}, SpecTimeout(2*time.Minute))
+
 	It("replaces Pods that failed for good", func(ctx SpecContext) {
 		ns := newNamespace(ctx)
 		op := startOperator(ctx, ns)
@@ -198,6 +270,17 @@ var _ = Describe("A quorum in trouble", func() {
 		expectSteadyState(ctx, op, mq)
 	}, SpecTimeout(2*time.Minute))
 })
+
+// expectUnavailable waits until no majority can append, for this reason.
+func expectUnavailable(ctx context.Context, mq *v1alpha1.MetadataQuorum, reason string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		live := refreshed(ctx, mq)
+		available := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionQuorumAvailable)
+		g.Expect(available.Status).To(Equal(metav1.ConditionFalse), func() string { return describe(ctx, live) })
+		g.Expect(available.Reason).To(Equal(reason), func() string { return describe(ctx, live) })
+	}).WithContext(ctx).Should(Succeed())
+}
 
 // holdDown kills members and keeps them from being started again.
 func holdDown(mq *v1alpha1.MetadataQuorum, ids ...int) {

@@ -16,6 +16,7 @@ type faults struct {
 	badImages map[string]bool
 	unready   map[types.NamespacedName]bool
 	down      map[types.NamespacedName]bool
+	full      map[types.NamespacedName]bool
 }
 
 func (f *faults) badImage(image string) bool {
@@ -58,6 +59,20 @@ func (r *Runner) HoldDown(pod types.NamespacedName, hold bool) {
 	r.faults.mu.Lock()
 	defer r.faults.mu.Unlock()
 	r.faults.down[pod] = hold
+}
+
+func (f *faults) filled(pod types.NamespacedName) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.full[pod]
+}
+
+// FillDisk has every Pod of this name find no free byte on its volumes, until
+// they are emptied again.
+func (r *Runner) FillDisk(pod types.NamespacedName, full bool) {
+	r.faults.mu.Lock()
+	defer r.faults.mu.Unlock()
+	r.faults.full[pod] = full
 }
 
 // KillProcess ends the pod's running process as SIGKILL would; the pod stays

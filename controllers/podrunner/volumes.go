@@ -22,7 +22,17 @@ import (
 // on a root file system that has nothing else.
 type rootFS struct {
 	vfs.FS
-	terminationLog string // path on this machine
+	terminationLog string      // path on this machine
+	full           func() bool // the volumes have no free byte
+}
+
+// FreeSpace implements vfs.FS. What is written finds room all the same: the
+// member has to look.
+func (f *rootFS) FreeSpace(dir string) (int64, error) {
+	if f.full() {
+		return 0, nil
+	}
+	return f.FS.FreeSpace(dir)
 }
 
 // reset gives the next container an empty termination log, as kubelet does: the
@@ -49,7 +59,10 @@ func (p *pod) mount(ctx context.Context) (*rootFS, error) {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return nil, err
 	}
-	root := &rootFS{terminationLog: filepath.Join(p.dir, "termination-log")}
+	root := &rootFS{
+		terminationLog: filepath.Join(p.dir, "termination-log"),
+		full:           func() bool { return p.runner.faults.filled(p.key) },
+	}
 	table := map[string]string{container.TerminationMessagePath: root.terminationLog}
 	var readOnly []string
 	for _, m := range container.VolumeMounts {
