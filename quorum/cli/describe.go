@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -47,7 +48,7 @@ func newDescribe(e *Env) *cobra.Command {
 	}
 	cmd.AddCommand(
 		describe("status", "Show the leader, the high watermark and the members", showStatus),
-		describe("replication", "Show how far each replica is", func(w io.Writer, q *client.Quorum) error { return showReplication(w, q, time.Now()) }),
+		describe("replication", "Show how far each replica is", showReplication),
 	)
 	return cmd
 }
@@ -122,23 +123,26 @@ func briefly(replicas []client.Replica) string {
 	return string(text)
 }
 
-// showReplication prints a line for each replica, with ages in place of Kafka's raw timestamps.
-func showReplication(w io.Writer, q *client.Quorum, now time.Time) error {
+// showReplication prints a line for each replica, with ages in place of Kafka's raw timestamps. Those are by the leader's
+// clock, which need not be ours. It tells its own as of the moment it answers: nothing is newer.
+func showReplication(w io.Writer, q *client.Quorum) error {
+	now := int64(0)
+	for _, r := range slices.Concat(q.Voters, q.Observers) {
+		now = max(now, r.LastFetchTimestamp, r.LastCaughtUpTimestamp)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE ID\tDIRECTORY ID\tLOG END OFFSET\tLAG\tLAST FETCH\tLAST CAUGHT UP\tSTATUS")
-	for _, list := range [][]client.Replica{q.Voters, q.Observers} {
-		for _, r := range list {
-			fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", r.NodeID, r.DirectoryID, r.LogEndOffset, r.Lag,
-				age(r.LastFetchTimestamp, now), age(r.LastCaughtUpTimestamp, now), r.Status)
-		}
+	for _, r := range slices.Concat(q.Voters, q.Observers) {
+		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", r.NodeID, r.DirectoryID, r.LogEndOffset, r.Lag,
+			age(r.LastFetchTimestamp, now), age(r.LastCaughtUpTimestamp, now), r.Status)
 	}
 	return t.Flush()
 }
 
-// age says how long ago a timestamp of the leader's clock was, by our clock.
-func age(millis int64, now time.Time) string {
+// age says how long before now a timestamp was.
+func age(millis, now int64) string {
 	if millis < 0 {
 		return "never"
 	}
-	return max(now.Sub(time.UnixMilli(millis)), 0).Round(time.Millisecond).String() + " ago"
+	return (time.Duration(now-millis) * time.Millisecond).String() + " ago"
 }

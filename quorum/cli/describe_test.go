@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/client"
 )
@@ -23,6 +25,31 @@ func TestDescribeStatusNamesMembersAsKafkasToolDoes(t *testing.T) {
 	} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("got\n%swant the line %s", out.String(), line)
+		}
+	}
+}
+
+// PR-37: ages are by the leader's clock alone, which may be off from that of whoever asks.
+func TestPR37AgesInDescribeReplication(t *testing.T) {
+	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
+		now := time.Now().Add(off).UnixMilli()
+		var out strings.Builder
+		err := showReplication(&out, &client.Quorum{
+			Voters: []client.Replica{
+				{NodeID: 1, Status: "Follower", LastFetchTimestamp: now - 250, LastCaughtUpTimestamp: now - 1250},
+				{NodeID: 2, Status: "Leader", LastFetchTimestamp: now, LastCaughtUpTimestamp: now},
+			},
+			Observers: []client.Replica{{NodeID: 3, Status: "Observer", LastFetchTimestamp: now - 2, LastCaughtUpTimestamp: -1}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		if want := []string{"1 0 0 250ms ago 1.25s ago Follower", "2 0 0 0s ago 0s ago Leader", "3 0 0 2ms ago never Observer"}; !slices.Equal(got[1:], want) {
+			t.Errorf("a leader's clock that is off by %v: got %q, want %q", off, got[1:], want)
 		}
 	}
 }
