@@ -242,7 +242,7 @@ func (s *server) offsetForLeaderEpoch(in *transport.Inbound, r *wire.Request, o 
 func (s *server) handleDescribeQuorum(in *transport.Inbound, r *wire.Request, body raft.Request) error {
 	return s.handOn(func() {
 		s.ask(waitOn(in, func(result any) {
-			in.Reply(s.codecs.client.Encode(r, result, wire.Extra{Now: s.now(), Wall: time.Now()}))
+			in.Reply(s.codecs.client.Encode(r, result, wire.Extra{Now: s.now(), Wall: s.Wall()}))
 		}), func(id raft.RequestID) replica.Event {
 			return replica.Core{Event: raft.Inbound{ID: id, Conn: raft.ConnID(in.Conn.ID), Request: body}}
 		})

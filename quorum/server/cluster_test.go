@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ type testMember struct {
 	fs        vfs.FS
 	dial      transport.DialFunc // nil: the cluster's
 	said      saidLines          // its log
+	wall      atomic.Int64       // how far its calendar is off, nanoseconds
 
 	beforeListening, beforeDialing func(address string) // called each time, if set
 
@@ -199,6 +201,7 @@ func (c *cluster) start(m *testMember) {
 			return c.dial(ctx, network, address)
 		},
 		Kill: m.kill,
+		Wall: func() time.Time { return time.Now().Add(time.Duration(m.wall.Load())) },
 	}
 	go func() {
 		defer close(m.stopped)

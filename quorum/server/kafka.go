@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"time"
 
 	"github.com/kraft-operator/kraft-operator/quorum/config"
 	"github.com/kraft-operator/kraft-operator/quorum/raft"
@@ -112,7 +111,7 @@ func (s *server) handlePeer(in *transport.Inbound, r *wire.Request) error {
 	case raft.Request:
 		return s.handOn(func() {
 			s.ask(waitOn(in, func(result any) {
-				in.Reply(codec.Encode(r, result, wire.Extra{Now: s.now(), Wall: time.Now()}))
+				in.Reply(codec.Encode(r, result, wire.Extra{Now: s.now(), Wall: s.Wall()}))
 			}), func(id raft.RequestID) replica.Event {
 				return replica.Core{Event: raft.Inbound{ID: id, Conn: raft.ConnID(in.Conn.ID), Request: body}}
 			})

@@ -38,7 +38,8 @@ type Options struct {
 	Level  *slog.LevelVar // behind /v1/loglevel; nil: that is not offered
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   transport.DialFunc
-	Kill   <-chan struct{} // closed: drop everything at once, like SIGKILL
+	Kill   <-chan struct{}  // closed: drop everything at once, like SIGKILL
+	Wall   func() time.Time // the calendar, which may jump and times nothing; nil: the machine's
 	// OnListen, if set, is told the addresses that were bound, before anything is served.
 	OnListen func(advertised []raft.Endpoint)
 }
@@ -49,6 +50,9 @@ var ErrKilled = errors.New("killed")
 // Run is one member's life. It returns nil after a graceful stop, which the end of ctx begins: a leader first hands its
 // leadership over. A fault that ends the process is a *Fatal.
 func Run(ctx context.Context, o Options) error {
+	if o.Wall == nil {
+		o.Wall = time.Now
+	}
 	s := &server{
 		Options: o,
 		cfg:     o.Config,
@@ -227,7 +231,7 @@ func (s *server) open(ctx context.Context) error {
 		},
 		MaxParkedReads: clientInFlight * s.cfg.MaxConnections,
 		Beside:         true,
-		Wall:           time.Now,
+		Wall:           s.Wall,
 	}
 	so := storage.Options{
 		ClusterID:    s.cfg.ClusterID,
@@ -288,7 +292,7 @@ func (s *server) format() error {
 		NodeID:       s.cfg.NodeID,
 		KRaftVersion: version,
 		Topic:        s.cfg.TopicName,
-		Timestamp:    time.Now().UnixMilli(),
+		Timestamp:    s.Wall().UnixMilli(),
 	})
 	if err == nil {
 		s.Log.Info("Formatted empty directory without initial voters", "dir", s.cfg.LogDir, "cluster", s.cfg.ClusterID)
