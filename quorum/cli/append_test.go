@@ -23,7 +23,7 @@ func TestAppendSaysThatTheDiskIsFull(t *testing.T) {
 			says = env.Stderr.(*bytes.Buffer).String()
 		}
 		want := fmt.Sprintf("quorum: append: nothing was acknowledged within 2s: %s answers KAFKA_STORAGE_ERROR: "+
-			"its disk is full, to log.reserve.bytes=%s: free some space, or make it larger (0 records were appended)\n", c.clients, reserve)
+			"its disk is full, to log.reserve.bytes=%s, or has refused a write: free some space, or make it larger (0 records were appended)\n", c.clients, reserve)
 		if says != want {
 			t.Errorf("\n got %swant %s", says, want)
 		}

@@ -275,6 +275,8 @@ func (d *dumper) file(full, name string, size int64) error {
 		what = map[bool]string{true: "held by a running member", false: "not held"}[d.inUse]
 	case storage.KindSpare:
 		what += ", room for the next quorum-state: what is in it means nothing"
+	case storage.KindBallast:
+		what += ", room that is given up when the disk is full: what is in it means nothing"
 	case storage.KindUnknown:
 		what += ", not of a member: not read"
 	case storage.KindKafka:

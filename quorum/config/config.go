@@ -64,6 +64,7 @@ type Config struct {
 	SegmentBytes int64         // metadata.log.segment.bytes
 	SegmentAge   time.Duration // metadata.log.segment.ms
 	ReserveBytes int64         // log.reserve.bytes
+	BallastBytes int64         // log.ballast.bytes; 0: none
 
 	SnapshotBytes    int64         // metadata.log.max.record.bytes.between.snapshots
 	SnapshotInterval time.Duration // metadata.log.max.snapshot.interval.ms; 0: never for that

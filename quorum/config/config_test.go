@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 		Advertised:         []raft.Endpoint{{Name: "CONTROLLER", Host: "q-1", Port: 9093}},
 		ControllerListener: "CONTROLLER",
 		Bootstrap:          []raft.Destination{{ID: -2, Host: "q-0", Port: 9093}, {ID: -3, Host: "q-1", Port: 9093}},
-		LogDir:             "/var/lib/quorum", SegmentBytes: 1 << 30, SegmentAge: 7 * 24 * time.Hour, ReserveBytes: 64 << 20, LockTimeout: 30 * time.Second,
+		LogDir:             "/var/lib/quorum", SegmentBytes: 1 << 30, SegmentAge: 7 * 24 * time.Hour, ReserveBytes: 64 << 20, BallastBytes: 8<<20 + 64<<10, LockTimeout: 30 * time.Second,
 		SnapshotBytes: 20 << 20, SnapshotInterval: time.Hour, RetentionBytes: 100 << 20, Retention: 7 * 24 * time.Hour, SnapshotMaxBytes: 1 << 20,
 		ElectionTimeout: time.Second, ElectionBackoffMax: time.Second, FetchTimeout: 2 * time.Second, FetchMaxBytes: 1 << 20,
 		FetchMaxWait: 500 * time.Millisecond, RequestTimeout: 2 * time.Second, RetryBackoff: 20 * time.Millisecond,

@@ -89,6 +89,8 @@ var keys = []Key{
 		"Snapshots older than this are removed likewise. 0 or less: no limit.")),
 	integer("log.reserve.bytes", "67108864", 0, math.MaxInt64, func(c *Config, v int64) { c.ReserveBytes = v },
 		"Free space of the directory's file system below which appends are refused with KAFKA_STORAGE_ERROR and a leader hands over. Larger than a snapshot, or a full disk has no room to make the one that would let it be cleaned."),
+	integer("log.ballast.bytes", "8454144", 0, math.MaxInt64, func(c *Config, v int64) { c.BallastBytes = v },
+		"Size of a file that only takes up room. If a write finds the disk full, whatever the free space was said to be (a quota, or a neighbour that was faster), the file is given up for it, and the member counts as below its reserve until there is room for the file again. Smaller than the largest batch it may not suffice, and the member ends with DISK_FULL; 0: there is none."),
 	millis("lock.timeout.ms", "30000", 0, maxMs, func(c *Config, v time.Duration) { c.LockTimeout = v },
 		"How long `quorum run` waits for another process to leave the directory."),
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -122,11 +123,42 @@ func (r *Replica) checkSpace() {
 
 // lookAtSpace notes how much room there is. If that cannot be told, the write itself will tell.
 func (r *Replica) lookAtSpace() raft.Reserve {
-	if space, err := r.dir.Free(); err == nil {
+	had := r.dir.HasBallast()
+	if !had && r.now >= r.regain {
+		r.regain = r.now.Add(spaceEvery)
+		if err := r.dir.ProvideBallast(); err != nil {
+			r.fail(fatalOf("make room for when the disk is full", err))
+		}
+	}
+	switch space, err := r.dir.Free(); {
+	case err == nil:
 		r.moreRoom(space.Free, r.reserve.Below && !space.Below)
 		r.reserve = raft.Reserve{Below: space.Below, Full: space.Full}
+	case !r.dir.HasBallast():
+		r.reserve = raft.Reserve{Below: true, Full: true}
+	case !had:
+		r.reserve = raft.Reserve{}
 	}
 	return r.reserve
+}
+
+// insist writes what must be written. If the disk is full, the ballast makes room for it, and the core hears of it with the
+// next event. A snapshot that is being made would take that room before.
+func (r *Replica) insist(write func() error) error {
+	err := write()
+	if !errors.Is(err, storage.ErrDiskFull) {
+		return err
+	}
+	if m := r.snapshots.making; m != nil {
+		m.Cancel()
+	}
+	released, unreleased := r.dir.ReleaseBallast()
+	if !released {
+		return cmp.Or(unreleased, err)
+	}
+	r.regain, r.untold = r.now.Add(spaceEvery), true
+	r.reserve = raft.Reserve{Below: true, Full: true} // until the next look
+	return write()
 }
 
 // spaceEvery is how often a member without room looks for some, if nothing else happens.

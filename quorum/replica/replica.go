@@ -69,6 +69,7 @@ type Replica struct {
 	persisted bool         // quorum-state was written in this Step, or in the last
 	telling   bool         // the core hears of that with the next event
 	nextSpace raft.Instant // when to look again at the latest, below the reserve
+	regain    raft.Instant // no attempt before to have the ballast back
 }
 
 // Open opens the directory and starts a replica on it. Reading the log, which the producer state is rebuilt from, may
@@ -103,6 +104,7 @@ func Open(fsys vfs.FS, path string, options storage.Options, cfg Config, now raf
 	r.cfg.Raft.Self = raft.ReplicaKey{ID: meta.NodeID, DirectoryID: meta.DirectoryID}
 	r.cfg.Raft.State = dir.ElectionState()
 	r.cfg.Raft.Log = dir.LogState()
+	r.regain = now.Add(spaceEvery) // the directory has just tried
 	r.cfg.Raft.Reserve = r.lookAtSpace()
 	if r.node, err = raft.New(r.cfg.Raft, now); err != nil {
 		dir.Abandon()
@@ -119,8 +121,8 @@ func (r *Replica) Start(now raft.Instant) Output { return r.Step(now, Tick{}) }
 
 // Deadline is the instant of the next Tick.
 func (r *Replica) Deadline() raft.Instant {
-	if r.persisted {
-		return r.now // the core wants to know how long it took
+	if r.persisted || r.untold {
+		return r.now // the core wants to know how long it took, and that the disk has refused a write
 	}
 	next := min(r.node.Deadline(), r.nextRead(), r.nextTimeout, r.snapshotDeadline())
 	if r.shown > r.committed {
@@ -227,7 +229,7 @@ func (r *Replica) perform(rd raft.Ready) {
 func (r *Replica) write(rd raft.Ready) error {
 	if rd.Persist != nil {
 		s := r.node.Status()
-		if err := r.dir.WriteElectionState(*rd.Persist, s.KRaftVersion, s.Voters); err != nil {
+		if err := r.insist(func() error { return r.dir.WriteElectionState(*rd.Persist, s.KRaftVersion, s.Voters) }); err != nil {
 			return fmt.Errorf("write quorum-state: %w", err)
 		}
 		r.persisted = true
@@ -266,7 +268,7 @@ func (r *Replica) append(a raft.Append) error {
 		raw, p.bytes = p.bytes, nil
 		record.Stamp(raw, a.Base, a.Epoch)
 	}
-	if err := r.log.Append(r.now, raw); err != nil {
+	if err := r.insist(func() error { return r.log.Append(r.now, raw) }); err != nil {
 		return err
 	}
 	r.snapshots.since += int64(len(raw))

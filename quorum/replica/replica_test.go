@@ -29,6 +29,7 @@ type driver struct {
 	jobs    []*Job
 	ran     int // jobs so far
 	dropped []error
+	through vfs.FS        // what the replica sees of fs; nil: all
 	hold    bool          // flushes and jobs wait for release
 	wall    time.Duration // how wrong the wall clock is
 	static  raft.VoterSet
@@ -62,7 +63,11 @@ func endpoints(i int) []raft.Endpoint {
 
 func (d *driver) open() {
 	d.t.Helper()
-	r, err := Open(d.fs, "/data", d.storage, Config{
+	fsys := vfs.FS(d.fs)
+	if d.through != nil {
+		fsys = d.through
+	}
+	r, err := Open(fsys, "/data", d.storage, Config{
 		Raft: raft.Config{
 			Endpoints: endpoints(0), Listener: "CONTROLLER", KRaft: raft.VersionRange{Max: 1}, StaticVoters: d.static,
 			ElectionTimeout: time.Second, FetchTimeout: 2 * time.Second, ElectionBackoffMax: time.Second,

@@ -106,7 +106,7 @@ func (s *server) produce(in *transport.Inbound, r *wire.Request, p *wire.Produce
 func (s *server) refusal(code raft.ErrorCode) string {
 	switch code {
 	case raft.KafkaStorageError:
-		return fmt.Sprintf("its disk is full, to log.reserve.bytes=%d: free some space, or make it larger", s.cfg.ReserveBytes)
+		return fmt.Sprintf("its disk is full, to log.reserve.bytes=%d, or has refused a write: free some space, or make it larger", s.cfg.ReserveBytes)
 	case raft.ThrottlingQuotaExceeded:
 		return "too many appends wait for a majority of the voters"
 	default:

@@ -310,7 +310,8 @@ func (s *server) logChanges(before, v *view) {
 		s.Log.Info("Changed voter set", "voters", len(v.Voters), "offset", v.VotersOffset)
 	}
 	if before.belowReserve != v.belowReserve {
-		s.Log.Warn("Free space crossed the reserve", "below", v.belowReserve, "reserve", s.cfg.ReserveBytes)
+		s.Log.Warn("Free space crossed the reserve", "below", v.belowReserve, "reserve", s.cfg.ReserveBytes,
+			"ballast", s.replica.Dir().HasBallast())
 	}
 }
 

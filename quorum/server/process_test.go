@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -272,6 +274,61 @@ func TestAppendsAreRefusedBelowTheReserve(t *testing.T) {
 		p, _ := c.produceRaw(m, build(t, -1, -1, -1, 1), -1)
 		return p.ErrorCode == 0
 	})
+}
+
+// ST-01, with a quota that statfs does not show: the append that meets it is stored all the same, the leader hands over to a
+// voter that has room, and lives on as a follower that stores nothing. Once the quota is raised it stores again, without a
+// restart, and whatever was acknowledged is there.
+func TestST01LeaderThatMeetsAQuotaHandsOver(t *testing.T) {
+	c := newCluster(t, 3, 0)
+	leader := c.leader()
+	c.stop(leader)
+	var quota, refused atomic.Int64 // quota: 1 while it is exhausted
+	ballast := filepath.Join(leader.dir, topic+"-0", "ballast")
+	leader.fs = vfs.WithFaults(vfs.OS, func(call vfs.Call) error {
+		if quota.Load() == 0 {
+			return nil
+		}
+		switch call.Op {
+		case vfs.OpAllocate:
+			return syscall.EDQUOT
+		case vfs.OpWrite, vfs.OpCreate:
+			if held, _ := vfs.Exists(vfs.OS, ballast); held && strings.HasSuffix(call.Path, ".log") {
+				refused.Add(1)
+				return &vfs.ShortWrite{N: call.Size / 2, Err: syscall.EDQUOT}
+			}
+		default:
+		}
+		return nil
+	})
+	c.start(leader)
+	c.lead(leader)
+	l := c.load(2)
+	c.appendsGoOn()
+	quota.Store(1)
+	c.await("another leader", func() bool {
+		s := c.status(leader)
+		return s != nil && s.Role == "Follower" && s.Leader != nil && s.Disk.BelowReserve && s.Disk.Full
+	})
+	if n := refused.Load(); n != 1 {
+		t.Errorf("%d writes met the quota, want one, which was then stored", n)
+	}
+	if code, why := c.health(leader, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "disk") {
+		t.Errorf("without room /readyz answers %d %q, want 503 and the disk", code, why)
+	}
+	c.appendsGoOn()
+	end := c.status(leader).LogEndOffset
+	c.appendsGoOn()
+	if got := c.status(leader).LogEndOffset; got != end {
+		t.Errorf("without room the member has stored up to %d, after %d", got, end)
+	}
+	quota.Store(0)
+	c.await("it to store again", func() bool { s := c.status(leader); return s != nil && s.LogEndOffset > end && s.Ready })
+	if held, err := vfs.Exists(vfs.OS, ballast); !held || err != nil {
+		t.Errorf("with room again the ballast is there: %v, %v", held, err)
+	}
+	c.leader()
+	l.end()
 }
 
 // ST-01: a leader whose disk is full hands over within 3 s to a voter that has room, and is not ready until it stores again:

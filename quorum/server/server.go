@@ -243,6 +243,7 @@ func (s *server) open(ctx context.Context) error {
 		LockGrace:    s.cfg.LockTimeout,
 		Sleep:        sleeper(ctx, s.Kill),
 		Reserve:      s.cfg.ReserveBytes,
+		Ballast:      s.cfg.BallastBytes,
 	}
 	r, err := replica.Open(s.FS, s.cfg.LogDir, so, rc, s.now())
 	var fault *storage.Fault

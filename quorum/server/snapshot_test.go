@@ -251,7 +251,7 @@ func TestKillsInMidDownloadLeaveNothingBehind(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return slowConn{conn, &slow}, err
 	}
-	c.form(3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=1000")...)
+	c.form(3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=1000", "log.ballast.bytes=0")...)
 	leader, observer := c.leader(), c.members[3]
 	c.killMember(observer)
 	want := c.rewrite(100)

@@ -330,6 +330,11 @@ func (f *watchedFile) Truncate(size int64) error {
 	return nil
 }
 
+func (f *watchedFile) Allocate(size int64) error {
+	f.d.change()
+	return f.File.Allocate(size)
+}
+
 func (f *watchedFile) Sync() error {
 	f.d.change()
 	switch {

@@ -32,6 +32,8 @@ type Dir struct {
 	meta     Meta
 	state    raft.ElectionState
 	stateRaw []byte // content of quorum-state
+	ballast  bool   // is there, or none is wanted
+	refused  bool   // there was none for it, though statfs had said so
 	logState raft.LogState
 	recovery Recovery
 }
@@ -181,6 +183,9 @@ func (d *Dir) load() error {
 		return err
 	}
 	if err := d.provideSpare(); err != nil {
+		return err
+	}
+	if err := d.findBallast(names); err != nil {
 		return err
 	}
 	d.logState = r.state()
@@ -352,14 +357,19 @@ func (d *Dir) WriteElectionState(s raft.ElectionState, kraftVersion int16, voter
 }
 
 // Free tells how much space is left, and whether that is below the reserve that appends should leave free for
-// quorum-state and the small files.
+// quorum-state and the small files. Without its ballast a directory is below it, whatever the file system says is free; and
+// full, if by that there was plenty of room for the ballast, and there was none: a quota, say.
 func (d *Dir) Free() (Space, error) {
 	free, err := d.fs.FreeSpace(d.path)
 	if err != nil {
 		return Space{}, ioFault(err)
 	}
-	full := free <= min(fullBytes, d.o.Reserve/4)
-	return Space{Free: free, Below: full || free < d.o.Reserve, Full: full}, nil
+	reserve := d.o.Reserve
+	if !d.ballast {
+		reserve = max(reserve, d.o.Ballast)
+	}
+	full := free <= min(fullBytes, reserve/4) || d.refused
+	return Space{Free: free, Below: full || free < reserve || !d.ballast, Full: full}, nil
 }
 
 // fullBytes holds some control records, each of which may take a block of the largest size in use.

@@ -5,6 +5,7 @@
 //	<dir>/.lock                                   held while a process has the directory open
 //	<dir>/<topic>-0/quorum-state                  ElectionState: epoch, leader, vote
 //	<dir>/<topic>-0/quorum-state.tmp              room for the next one, also on a full disk (spare.go)
+//	<dir>/<topic>-0/ballast                       room for what must still be appended when the disk is full (ballast.go)
 //	<dir>/<topic>-0/<20 digits>.log               segments: record batches back to back, named by their first offset
 //	<dir>/<topic>-0/leader-epoch-checkpoint       first offset of each epoch; rebuilt from the log at start
 //	<dir>/<topic>-0/partition.metadata            topic id
@@ -69,6 +70,6 @@
 //
 // # Reading order
 //
-// dir.go (open, state, close), spare.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go,
+// dir.go (open, state, close), spare.go, ballast.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go,
 // check.go, clean.go, topic.go (log and checkpoint as one).
 package storage

@@ -33,6 +33,7 @@ const (
 	KindCheckpoint Kind = "checkpoint"
 	KindProducers  Kind = "producer snapshot" // Kafka's <20 digits>.snapshot
 	KindSpare      Kind = "room for the next quorum-state"
+	KindBallast    Kind = "room for when the disk is full"
 	KindLock       Kind = "lock"
 	KindLeftover   Kind = "leftover" // of an interrupted write, or waiting to be deleted; the next start removes it
 	KindKafka      Kind = "of Kafka" // an index, or a list of offsets: derived, never read here
@@ -46,6 +47,8 @@ func KindOf(name string) Kind {
 		return Kind(name)
 	case spareFile:
 		return KindSpare
+	case ballastFile:
+		return KindBallast
 	case lockFile:
 		return KindLock
 	case "bootstrap.checkpoint": // Kafka before 4.4 kept the first records of its metadata here
@@ -101,7 +104,7 @@ type State struct {
 // Readable reports whether Inspect knows what is in a file of this name. Of others it says nothing.
 func Readable(name string) bool {
 	switch content(path.Base(name)) {
-	case KindSpare, KindLock, KindLeftover, KindKafka, KindUnknown:
+	case KindSpare, KindBallast, KindLock, KindLeftover, KindKafka, KindUnknown:
 		return false
 	default:
 		return true

@@ -123,7 +123,7 @@ func TestKindOf(t *testing.T) {
 		"00000000000000000000.log", "0.log", "00000000000000000709-0000000005.checkpoint", "bootstrap.checkpoint",
 		"00000000000000000742.snapshot", "00000000000000000742.index", "00000000000000000742.timeindex", "00000000000000000742.index.deleted",
 		"00000000000000000742.snapshot.deleted", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown",
-		"quorum-state.tmp", "committed.tmp", "00000000000000000000.log.deleted", "00000000000000000709-0000000005-123.checkpoint.part", "notes.txt",
+		"quorum-state.tmp", "ballast", "committed.tmp", "00000000000000000000.log.deleted", "00000000000000000709-0000000005-123.checkpoint.part", "notes.txt",
 	} {
 		got[storage.KindOf(name)] = append(got[storage.KindOf(name)], name)
 	}
@@ -131,6 +131,7 @@ func TestKindOf(t *testing.T) {
 		storage.KindMeta: {"meta.properties"}, storage.KindState: {"quorum-state"}, storage.KindEpochs: {"leader-epoch-checkpoint"},
 		storage.KindPartition: {"partition.metadata"}, storage.KindCommitted: {"committed"}, storage.KindLock: {".lock"},
 		storage.KindSpare:      {"quorum-state.tmp"},
+		storage.KindBallast:    {"ballast"},
 		storage.KindSegment:    {"00000000000000000000.log"},
 		storage.KindCheckpoint: {"00000000000000000709-0000000005.checkpoint", "bootstrap.checkpoint"},
 		storage.KindProducers:  {"00000000000000000742.snapshot"},

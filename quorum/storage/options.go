@@ -32,6 +32,7 @@ type Options struct {
 	Sleep     func(time.Duration) // nil: time.Sleep
 
 	Reserve int64     // bytes that appends should leave free: see Dir.Free
+	Ballast int64     // bytes of the ballast, MaxGroup and a little more to be of use whatever is appended; 0: none. See ballast.go
 	Random  io.Reader // source of a missing directory id; nil: crypto/rand
 
 	// OnBatch, if set, hears of every batch in order before Open returns: of the newest checkpoint's data batches, empty ones
@@ -89,8 +90,8 @@ type Damaged struct{ File, Reason string }
 // Space is what is free on the volume.
 type Space struct {
 	Free  int64 // bytes
-	Below bool  // less than Options.Reserve
-	Full  bool  // and not even enough for the record that opens an epoch
+	Below bool  // less than Options.Reserve, or none for the ballast
+	Full  bool  // and not even enough for the record that opens an epoch, as far as can be told
 }
 
 // Position answers a search by time.

@@ -18,6 +18,7 @@ const (
 	lockFile      = ".lock"
 	stateFile     = "quorum-state"
 	spareFile     = stateFile + ".tmp" // where Kafka, too, writes the next one
+	ballastFile   = "ballast"
 	epochFile     = "leader-epoch-checkpoint"
 	partitionFile = "partition.metadata"
 	committedFile = "committed"

@@ -27,20 +27,21 @@ const (
 	OpRead      Op = "read"
 	OpWrite     Op = "write"
 	OpTruncate  Op = "truncate"
+	OpAllocate  Op = "allocate"
 	OpSync      Op = "sync"
 	OpProtect   Op = "chmod"
 )
 
 // Writes reports whether the call changes the disk, or what of it survives a crash.
 func (o Op) Writes() bool {
-	return slices.Contains([]Op{OpCreate, OpRename, OpExchange, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpSync, OpProtect}, o)
+	return slices.Contains([]Op{OpCreate, OpRename, OpExchange, OpRemove, OpMkdir, OpSyncDir, OpWrite, OpTruncate, OpAllocate, OpSync, OpProtect}, o)
 }
 
 // Call is one call about to be made.
 type Call struct {
 	Op     Op
 	Path   string // of a rename: the new name; of an exchange: the second
-	Offset int64  // of a read or write; of a truncation: the new size
+	Offset int64  // of a read or write; of a truncation or an allocation: the new size
 	Size   int    // of a read or write
 }
 
@@ -198,6 +199,13 @@ func (f *faultyFile) Truncate(size int64) error {
 		return err
 	}
 	return f.File.Truncate(size)
+}
+
+func (f *faultyFile) Allocate(size int64) error {
+	if err := f.f.ask(Call{Op: OpAllocate, Path: f.name, Offset: size}); err != nil {
+		return err
+	}
+	return f.File.Allocate(size)
 }
 
 func (f *faultyFile) Sync() error {

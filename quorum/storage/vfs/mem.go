@@ -535,6 +535,22 @@ func (f *memFile) Truncate(size int64) error {
 	return nil
 }
 
+func (f *memFile) Allocate(size int64) error {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if err := f.check("allocate", true); err != nil {
+		return err
+	}
+	grow := max(0, size-int64(len(f.n.data)))
+	var err error
+	if f.m.capacity > 0 && f.m.used+grow > f.m.capacity {
+		grow = max(0, f.m.capacity-f.m.used)
+		err = pathError("allocate", f.name, syscall.ENOSPC)
+	}
+	f.m.resize(f.n, int64(len(f.n.data))+grow)
+	return err
+}
+
 func (f *memFile) Sync() error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()

@@ -23,6 +23,20 @@ func (f osFile) Size() (int64, error) {
 	return st.Size(), nil
 }
 
+// Allocate writes zeros where the file system cannot be asked for room alone.
+func (f osFile) Allocate(size int64) error {
+	err := allocate(f.File, size)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	at, err := f.Size()
+	zeros := make([]byte, min(max(0, size-at), 1<<20))
+	for ; at < size && err == nil; at += int64(len(zeros)) {
+		_, err = f.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at)
+	}
+	return err
+}
+
 func (f osFile) Protect() error { return f.Chmod(0o400) }
 
 func (osFS) open(name string, flag int) (File, error) {

@@ -29,6 +29,10 @@ func exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: errors.ErrUnsupported}
 }
 
+func allocate(f *os.File, _ int64) error {
+	return &os.PathError{Op: "allocate", Path: f.Name(), Err: errors.ErrUnsupported}
+}
+
 func freeSpace(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

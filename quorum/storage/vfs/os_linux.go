@@ -44,6 +44,19 @@ func exchange(a, b string) error {
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
 }
 
+func allocate(f *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, syscall.EINTR):
+			continue
+		}
+		return &os.PathError{Op: "allocate", Path: f.Name(), Err: err}
+	}
+}
+
 func freeSpace(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

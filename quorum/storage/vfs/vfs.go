@@ -22,6 +22,9 @@ type File interface {
 	Sync() error
 	// Truncate sets the size.
 	Truncate(size int64) error
+	// Allocate makes the file that long at least, with a place on the disk for every byte: to write over them needs no more
+	// space. What is new reads as zeros. Without room for all of it some may be there.
+	Allocate(size int64) error
 	// Size is the size in bytes.
 	Size() (int64, error)
 	// Protect makes the file read-only for whoever opens it from now on. It may still be renamed and removed.

@@ -66,6 +66,14 @@ func TestFileSystemsBehaveAlike(t *testing.T) {
 			if n, err := f.ReadAt(got, 0); n != 8 || !errors.Is(err, io.EOF) || string(got[:n]) != "\x00\x00\x00hello" {
 				t.Errorf("read %d bytes %q, %v", n, got, err)
 			}
+			check(f.Allocate(1 << 20))
+			check(f.Allocate(10))
+			if size, err := f.Size(); size != 1<<20 || err != nil {
+				t.Errorf("%d bytes are allocated, %v", size, err)
+			}
+			if n, err := f.ReadAt(got, 2); n != 10 || err != nil || string(got) != "\x00hello\x00\x00\x00\x00" {
+				t.Errorf("read %q, %v of what was allocated", got[:n], err)
+			}
 			check(f.Truncate(4))
 			check(f.Truncate(6))
 			if size, err := f.Size(); size != 6 || err != nil {
