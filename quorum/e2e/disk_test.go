@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	volumeBytes  = 24 << 20
+	volumeBytes  = 34 << 20 // with the ballast
 	reserveBytes = "log.reserve.bytes=2097152"
 )
 
@@ -46,7 +47,7 @@ func (p *process) mount() {
 	})
 }
 
-func (p *process) ballast() string { return filepath.Join(p.dir, p.volume, "ballast") }
+func (p *process) filler() string { return filepath.Join(p.dir, p.volume, "filler") }
 
 func (p *process) freeBytes() int64 {
 	p.t.Helper()
@@ -60,7 +61,7 @@ func (p *process) freeBytes() int64 {
 // fill takes all of the volume that is free, to the last byte.
 func (p *process) fill() {
 	p.t.Helper()
-	f, err := os.Create(p.ballast())
+	f, err := os.Create(p.filler())
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func (p *process) fill() {
 // drain gives back what fill took.
 func (p *process) drain() {
 	p.t.Helper()
-	if err := os.Remove(p.ballast()); err != nil {
+	if err := os.Remove(p.filler()); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -140,11 +141,29 @@ func TestST01DiskFullOnTheLeader(t *testing.T) {
 	old, _ := q.settled()
 	l := begin(t, q.bootstrap(), 4)
 	l.run(*steady)
+	// ends counts the EndQuorumEpoch requests that the others got.
+	ends := func() (n float64) {
+		for _, p := range q.members {
+			if p != old {
+				if got := p.metric(`quorum_requests_total{listener="CONTROLLER",request="EndQuorumEpoch"}`); !math.IsNaN(got) {
+					n += got
+				}
+			}
+		}
+		return n
+	}
+	before := ends()
 	old.fill()
 	q.awaitFor(3*time.Second, "another leader", func() bool {
 		s := old.status()
 		return s != nil && s.Role == "Follower" && s.Leader != nil && s.Disk.Full && s.Disk.BelowReserve
 	})
+	if ends() == before {
+		t.Error("nobody has got an EndQuorumEpoch: the full leader did not leave by itself")
+	}
+	if got := old.metric("quorum_disk_full"); got != 1 {
+		t.Errorf("with a full disk quorum_disk_full is %v, want 1", got)
+	}
 	if code, why := old.ready(); code != http.StatusServiceUnavailable || !strings.Contains(why, "disk") {
 		t.Errorf("with a full disk /readyz answers %d %q, want 503 and the disk", code, why)
 	}
