@@ -36,8 +36,8 @@ func lone(c *cluster) time.Duration {
 	w := newWire(c.t, c.leader())
 	request := produceOf(batchOf(c.t, 1, 10))
 	var all []time.Duration
-	for i := range time.Duration(20) {
-		time.Sleep(i * 7 % 50 * time.Millisecond) // the silence
+	for i := range 20 {
+		time.Sleep(time.Duration(i*7%50) * time.Millisecond) // the silence
 		began := time.Now()
 		w.ask(request)
 		all = append(all, time.Since(began))
