@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	logBytes = flag.Int64("log-bytes", 64<<20, "size of the log that TestAnEmptyDiskJoins joins")
+	logBytes = flag.Int64("log-bytes", 64<<20, "size of the log that members with an empty disk join")
 	kills    = flag.Int("kills", 10, "how often TestAnEmptyDiskJoins kills who joins")
 )
 
@@ -33,23 +33,15 @@ const checkpointMemory = 32 << 20
 // and in little memory. Killed again and again on the way, it comes back each time; its disk never holds more than what is
 // live and two snapshots. In the end it is a voter, and has what was written.
 func TestAnEmptyDiskJoins(t *testing.T) {
-	q := start(t, 3, "metadata.max.retention.bytes=1", fmt.Sprintf("metadata.log.segment.bytes=%d", segmentBytes),
-		fmt.Sprintf("metadata.log.max.record.bytes.between.snapshots=%d", *logBytes/2))
-	leader, _ := q.settled()
+	q := start(t, 3, nearlyAllInASnapshot()...)
+	q.settled()
 	w := newImage(t, q)
-	w.fill(*logBytes)
-	q.awaitFor(10*time.Minute, "a snapshot of nearly all", func() bool {
-		w.rewrite(16)
-		s := leader.status()
-		return s != nil && s.Snapshot != nil && s.Snapshot.Bytes >= *logBytes*9/10 && s.LogStartOffset > 0
-	})
-	leader, _ = q.settled()
+	makes := q.makeSnapshots(w)
+	leader, _ := q.settled()
 
 	// Once without a fault: time and memory.
 	serving := leader.measureMemory()
-	p := q.member(len(q.members))
-	p.joining = true
-	q.format(p, "--no-initial-controllers")
+	p := q.joiner()
 	began := time.Now()
 	p.start()
 	taking := p.measureMemory()
@@ -60,10 +52,11 @@ func TestAnEmptyDiskJoins(t *testing.T) {
 	held := usage(t, p.data())
 	copied := copyTime(t, p.data(), filepath.Join(q.root, "copy"))
 	rate := func(d time.Duration) float64 { return float64(held.all) / d.Seconds() / 1e6 }
-	t.Logf("e2e: an empty disk joins: %d MB (a snapshot of %d MB) in %.2f s, %.0f MB/s; plain copy %.2f s, %.0f MB/s; %.1fx; processor time of who takes %.2f s; memory of who serves grows by %.1f MiB, of who takes by %.1f MiB",
-		held.all/1e6, held.largest/1e6, took.Seconds(), rate(took), copied.Seconds(), rate(copied), took.Seconds()/copied.Seconds(), cpu.Seconds(), mib(served), mib(taken))
-	if max(taken, served) > checkpointMemory {
-		t.Errorf("memory grew by %.1f MiB where it is served and by %.1f MiB where it is taken, want at most %d", mib(served), mib(taken), checkpointMemory>>20)
+	t.Logf("e2e: an empty disk joins: %d MB (a snapshot of %d MB) in %.2f s, %.0f MB/s; plain copy %.2f s, %.0f MB/s; %.1fx; processor time of who takes %.2f s; memory of who makes grows by %.1f MiB at most, of who serves by %.1f MiB, of who takes by %.1f MiB",
+		held.all/1e6, held.largest/1e6, took.Seconds(), rate(took), copied.Seconds(), rate(copied), took.Seconds()/copied.Seconds(), cpu.Seconds(), mib(makes), mib(served), mib(taken))
+	if max(makes, taken, served) > checkpointMemory {
+		t.Errorf("memory grew by %.1f MiB where it is made, by %.1f MiB where it is served and by %.1f MiB where it is taken, want at most %d",
+			mib(makes), mib(served), mib(taken), checkpointMemory>>20)
 	}
 
 	// The same, killed.
@@ -98,7 +91,7 @@ func TestAnEmptyDiskJoins(t *testing.T) {
 	snapshot := max(usage(t, leader.data()).largest, most.largest)
 	t.Logf("e2e: killed while it joins: kills=%d during the download, %d after it, %d before it; back each time; at most on its disk: %d MB, of it %d MB of snapshots and %d MB of log; a snapshot has %d MB",
 		during, after, restarts-during-after, most.all/1e6, most.snapshots/1e6, most.rest/1e6, snapshot/1e6)
-	if log := *logBytes/2 + 2*segmentBytes; most.snapshots > 2*snapshot || most.rest > log {
+	if log := betweenSnapshots() + 2*segmentBytes(); most.snapshots > 2*snapshot || most.rest > log {
 		t.Errorf("the disk held %d bytes of snapshots, want at most two of %d, and %d of log, want at most %d", most.snapshots, snapshot, most.rest, log)
 	}
 
@@ -110,6 +103,122 @@ func TestAnEmptyDiskJoins(t *testing.T) {
 	w.compare(p)
 }
 
+// ST-17: three members with empty disks join at the same time, and all processes have a memory limit of 128 MiB. None comes near
+// it, neither who makes and serves the snapshots nor who takes them, whatever the size; and afterwards they hold what they held.
+func TestST17ThreeEmptyDisksJoinAtOnce(t *testing.T) {
+	const limit = 128 << 20
+	limited := func(p *process) { p.env = fmt.Sprintf("GOMEMLIMIT=%d", limit) }
+	q := startOn(t, 3, limited, nearlyAllInASnapshot()...)
+	q.settled()
+	w := newImage(t, q)
+	makes := q.makeSnapshots(w)
+	leader, _ := q.settled()
+	serving := leader.measureMemory()
+	var joiners []*process
+	for range 3 {
+		p := q.joiner()
+		limited(p)
+		joiners = append(joiners, p)
+	}
+	began := time.Now()
+	for _, p := range joiners {
+		p.start()
+	}
+	var taken []memory
+	for _, p := range joiners {
+		taken = append(taken, p.measureMemory())
+	}
+	for _, p := range joiners {
+		q.awaitFor(10*time.Minute, "the new members to catch up", func() bool { return caughtUp(p, leader) })
+	}
+	took := time.Since(began)
+	served, takes := serving.growth(), int64(0)
+	for _, m := range taken {
+		takes = max(takes, m.growth())
+	}
+	if most := max(makes, served, takes); most > checkpointMemory {
+		t.Errorf("memory grew by %.1f MiB where it is made, by %.1f MiB where it is served, by %.1f MiB where it is taken, want at most %d",
+			mib(makes), mib(served), mib(takes), checkpointMemory>>20)
+	}
+	var peaks []string
+	for _, p := range q.members {
+		peak := p.kernel("VmHWM") // of all its life, or since measureMemory
+		peaks = append(peaks, fmt.Sprintf("%.0f", mib(peak)))
+		if peak >= limit {
+			t.Errorf("member %d held %.0f MiB at its peak, want less than %d", p.id, mib(peak), limit>>20)
+		}
+	}
+	// Who served holds what it held before; who took holds no more than who had it all the time.
+	rest := serving.base * 6 / 5
+	q.awaitFor(10*time.Minute, "all to hold what the leader held, and a fifth more at most", func() bool {
+		for _, p := range append([]*process{leader}, joiners...) {
+			if p.kernel("VmRSS") > rest {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("e2e: three empty disks join at once, GOMEMLIMIT %d MiB: a snapshot of %d MB each, in %.2f s; peaks %s MiB (three voters, three who join); memory of who makes grows by %.1f MiB at most, of who serves all three by %.1f MiB, of who takes by %.1f MiB; the leader held %.1f MiB before, %.1f MiB after",
+		limit>>20, usage(t, leader.data()).largest/1e6, took.Seconds(), strings.Join(peaks, " "), mib(makes), mib(served), mib(takes), mib(serving.base), mib(leader.kernel("VmRSS")))
+	for _, p := range joiners {
+		w.compare(p)
+	}
+}
+
+// nearlyAllInASnapshot are lines of the configuration with which the log ends up in snapshots.
+func nearlyAllInASnapshot() []string {
+	return []string{
+		"metadata.max.retention.bytes=1", fmt.Sprintf("metadata.log.segment.bytes=%d", segmentBytes()),
+		fmt.Sprintf("metadata.log.max.record.bytes.between.snapshots=%d", betweenSnapshots()),
+	}
+}
+
+func segmentBytes() int64 { return min(8<<20, max(1<<20, *logBytes/64)) }
+
+// betweenSnapshots is somewhat more than what makeSnapshots fills at a time, so that none is made meanwhile.
+func betweenSnapshots() int64 { return *logBytes / 16 * 9 }
+
+// joiner makes a member with an empty disk.
+func (q *quorum) joiner() *process {
+	q.t.Helper()
+	p := q.member(len(q.members))
+	p.joining = true
+	q.format(p, "--no-initial-controllers")
+	return p
+}
+
+// makeSnapshots writes until nearly all of the log is in the snapshot of each member, and returns by how much the member grew
+// that grew most while it made one, beside few appends, since before the first. The first snapshot holds half of the log.
+func (q *quorum) makeSnapshots(w *image) (most int64) {
+	q.t.Helper()
+	before := make([]memory, len(q.members))
+	for part := range int64(2) {
+		keys := *logBytes / 2 * (part + 1)
+		w.fill(keys)
+		for i, p := range q.members {
+			if part == 0 {
+				before[i] = p.measureMemory()
+			}
+			q.awaitFor(10*time.Minute, "what the appends took to be given back", func() bool {
+				return p.kernel("VmRSS") < before[i].base+checkpointMemory/2
+			})
+			p.measureMemory()
+		}
+		for _, p := range q.members {
+			q.awaitFor(10*time.Minute, "a snapshot of nearly all", func() bool {
+				w.rewrite(16)
+				s := p.status()
+				return s != nil && s.Snapshot != nil && s.Snapshot.Bytes >= keys*9/10 && s.LogStartOffset > 0
+			})
+		}
+		for _, m := range before {
+			q.t.Logf("member %d grows by %.1f MiB at most for a snapshot of %d MB", m.p.id, mib(m.growth()), m.p.status().Snapshot.Bytes/1e6)
+			most = max(most, m.growth())
+		}
+	}
+	return most
+}
+
 // image writes keys, and knows which write of each is the newest.
 type image struct {
 	t      *testing.T
@@ -119,8 +228,8 @@ type image struct {
 }
 
 const (
-	valueBytes   = 16 << 10
-	segmentBytes = 8 << 20
+	valueBytes    = 16 << 10
+	appendRecords = 64 // at a time, so that appends take little memory beside snapshots
 )
 
 func newImage(t *testing.T, q *quorum) *image {
@@ -134,7 +243,7 @@ func (w *image) fill(size int64) {
 	w.t.Helper()
 	for len(w.newest) < int(size/valueBytes)+1 {
 		var records []*kgo.Record
-		for range 256 {
+		for range appendRecords {
 			w.newest = append(w.newest, 0)
 			records = append(records, w.record(len(w.newest)-1))
 		}
@@ -150,7 +259,7 @@ func (w *image) rewrite(n int) {
 		key := w.dice.IntN(len(w.newest))
 		w.newest[key]++
 		records = append(records, w.record(key))
-		if len(records) == 256 {
+		if len(records) == appendRecords {
 			w.write(records)
 			records = nil
 		}

@@ -59,6 +59,7 @@ type process struct {
 	dir     string
 	joining bool   // begins without a vote
 	volume  string // its directory, in p.dir, is a file system of its own; "": none
+	env     string // one more variable of its environment, NAME=value; "": none
 	cmd     *exec.Cmd
 	log     *os.File
 }
@@ -162,6 +163,9 @@ func (p *process) start() {
 	defer p.log.Close()
 	p.cmd = exec.Command(binary, "run", "--config", p.config())
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if p.env != "" {
+		p.cmd.Env = append(os.Environ(), p.env)
+	}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
