@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -305,19 +307,35 @@ func TestPR21LargestBatchIsReplicated(t *testing.T) {
 		}
 		return raw
 	}
+	var end int64
 	for _, size := range []int{record.MaxSize - 1, record.MaxSize} {
-		if p, _ := c.produceRaw(leader, sized(size), -1); p.ErrorCode != 0 {
+		p, _ := c.produceRaw(leader, sized(size), -1)
+		if p.ErrorCode != 0 {
 			t.Errorf("%d bytes: %v", size, code(p.ErrorCode))
 		}
+		end = p.BaseOffset + 1
 	}
-	tooLarge := append(sized(record.MaxSize), 0)
-	if p, _ := c.produceRaw(leader, tooLarge, -1); code(p.ErrorCode) != kerr.MessageTooLarge {
-		t.Errorf("%d bytes: %v, want MESSAGE_TOO_LARGE", len(tooLarge), code(p.ErrorCode))
+	for _, tt := range []struct {
+		name    string
+		batch   []byte
+		records int
+	}{
+		{"a byte too many", overweight(t, record.MaxSize+1, 3), 3},
+		{"a byte too many in one record", overweight(t, record.MaxSize+1, 1), 1},
+		{"a record that alone is too large", overweight(t, record.MaxSize+record.HeaderSize+1000, 1), 1},
+		{"a byte behind the largest", append(sized(record.MaxSize), 0), 1},
+	} {
+		if p, _ := c.produceRaw(leader, tt.batch, -1); code(p.ErrorCode) != kerr.MessageTooLarge {
+			t.Errorf("%s: %d bytes: %v, want MESSAGE_TOO_LARGE", tt.name, len(tt.batch), code(p.ErrorCode))
+		}
+	}
+	if next, _ := c.produceRaw(leader, build(t, -1, -1, -1, 1), -1); next.ErrorCode != 0 || next.BaseOffset != end {
+		t.Errorf("the next batch: %v at offset %d, want it at %d", code(next.ErrorCode), next.BaseOffset, end)
 	}
 	for _, m := range c.members {
 		c.await("all members to have it", func() bool { return c.status(m).HighWatermark == c.status(leader).LogEndOffset })
 	}
-	for _, r := range c.readAll(2) {
+	for _, r := range c.readAll(2)[:2] {
 		if len(r.Value) < record.MaxSize-200 {
 			t.Errorf("read a value of %d bytes", len(r.Value))
 		}
@@ -325,4 +343,29 @@ func TestPR21LargestBatchIsReplicated(t *testing.T) {
 	if now := c.status(leader); now.Epoch != epoch {
 		t.Errorf("epoch went from %d to %d", epoch, now.Epoch)
 	}
+}
+
+// overweight makes a whole batch of that many bytes, which our own builder refuses to.
+func overweight(t *testing.T, size, records int) []byte {
+	t.Helper()
+	build := func(padding int) []byte {
+		b := kmsg.RecordBatch{PartitionLeaderEpoch: -1, Magic: 2, LastOffsetDelta: int32(records - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(records)}
+		for n := range records {
+			r := kmsg.Record{OffsetDelta: int32(n), Key: []byte("k"), Value: make([]byte, size/records-100)}
+			if n == 0 {
+				r.Value = append(r.Value, make([]byte, padding)...)
+			}
+			r.Length = int32(len(r.AppendTo(nil)) - 1) // all behind the length, which is one byte while it is 0
+			b.Records = r.AppendTo(b.Records)
+		}
+		b.Length = int32(record.HeaderSize - 12 + len(b.Records))
+		raw := b.AppendTo(nil)
+		binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+		return raw
+	}
+	raw := build(size - len(build(0)))
+	if len(raw) != size {
+		t.Fatalf("a batch of %d bytes, want %d", len(raw), size)
+	}
+	return raw
 }

@@ -282,16 +282,26 @@ func (w *wireClient) records(request []byte) []byte {
 // snapshot asks and returns the bytes, valid until the call after.
 func (w *wireClient) snapshot(request []byte) []byte {
 	w.t.Helper()
+	p := w.pieceOfSnapshot(request)
+	if p.ErrorCode != 0 {
+		w.t.Fatal(code(p.ErrorCode))
+	}
+	return p.Bytes
+}
+
+// pieceOfSnapshot asks and returns the partition's answer, its bytes valid until the call after.
+func (w *wireClient) pieceOfSnapshot(request []byte) kmsg.FetchSnapshotResponseTopicPartition {
+	w.t.Helper()
 	w.send(request)
 	response := kmsg.NewPtrFetchSnapshotResponse()
 	response.Version = 1
 	if err := response.ReadFrom(w.receive()[5:]); err != nil {
 		w.t.Fatal(err)
 	}
-	if response.ErrorCode != 0 || response.Topics[0].Partitions[0].ErrorCode != 0 {
-		w.t.Fatalf("%+v", response)
+	if response.ErrorCode != 0 {
+		w.t.Fatal(code(response.ErrorCode))
 	}
-	return response.Topics[0].Partitions[0].Bytes
+	return response.Topics[0].Partitions[0]
 }
 
 const fetchVersion = 12 // the last that names topics

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,8 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kraft-operator/kraft-operator/quorum/config"
+	"github.com/kraft-operator/kraft-operator/quorum/raft"
 	"github.com/kraft-operator/kraft-operator/quorum/storage"
 	"github.com/kraft-operator/kraft-operator/quorum/storage/vfs"
 )
@@ -194,6 +200,113 @@ func TestLeaderChangesInMidDownload(t *testing.T) {
 	c.caughtUp(observer)
 	if got := c.state(observer); !maps.Equal(got, want) {
 		t.Errorf("%d keys, want %d, or other values", len(got), len(want))
+	}
+}
+
+// Connections break when a tenth of the snapshot has come through them, in the middle of a piece, and the leader stays: the member
+// that downloads it goes on where it was, and not at the beginning.
+func TestDownloadGoesOnAfterBrokenConnections(t *testing.T) {
+	c := newCluster(t, 3, 1, append(slices.Clone(small[:3]), "controller.quorum.fetch.snapshot.max.bytes=500")...)
+	leader, observer := c.leader(), c.members[3]
+	epoch := c.status(leader).Epoch
+	c.killMember(observer)
+	want := c.rewrite(100)
+	const most = 5
+	var breaks atomic.Int64
+	observer.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if breaks.Load() >= most {
+			return conn, err
+		}
+		return &brittleConn{conn, 10_000, &breaks}, err
+	}
+	pieces := func() float64 {
+		return c.metric(leader, `quorum_requests_total{listener="CONTROLLER",request="FetchSnapshot"}`)
+	}
+	asked := pieces()
+	c.start(observer)
+	c.caughtUp(observer)
+	asked = pieces() - asked
+	size := c.status(observer).Snapshot.Bytes
+	t.Logf("%.0f pieces of a snapshot of %d bytes were asked for, with %d breaks", asked, size, breaks.Load())
+	if breaks.Load() < most {
+		t.Errorf("connections broke %d times, want %d times at least", breaks.Load(), most)
+	}
+	if want := size/500 + 1 + 2*breaks.Load(); int64(asked) > want { // what was on its way is asked for again
+		t.Errorf("%.0f pieces were asked for, want %d at most", asked, want)
+	}
+	if began := observer.said.with("Began to download"); len(began) != 1 {
+		t.Errorf("it began %d times, want once: %s", len(began), began)
+	}
+	if now := c.status(leader); now.Role != "Leader" || now.Epoch != epoch {
+		t.Errorf("the leader is %s in epoch %d, was it in epoch %d", now.Role, now.Epoch, epoch)
+	}
+	if got := c.state(observer); !maps.Equal(got, want) {
+		t.Errorf("%d keys, want %d, or other values", len(got), len(want))
+	}
+}
+
+// brittleConn ends, as if by the other side, when so many bytes have been read.
+type brittleConn struct {
+	net.Conn
+	left   int
+	breaks *atomic.Int64
+}
+
+func (c *brittleConn) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		c.breaks.Add(1)
+		return 0, io.EOF
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// ST-10: what nobody has is asked of a leader, through a socket: it says so, and is a leader still.
+func TestST10PiecesThatAreNotThere(t *testing.T) {
+	c := newCluster(t, 1, 0, "metadata.log.max.record.bytes.between.snapshots=100000")
+	leader := c.leader()
+	file, id := snapshotOf(c, leader, 200_000)
+	before := c.status(leader)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := int64(len(content))
+	w := newWireTo(t, leader, config.Controller)
+	for _, tt := range []struct {
+		offset   int64
+		epoch    raft.Epoch
+		position int64
+		want     error
+	}{
+		{id.Offset, id.Epoch, -1, kerr.PositionOutOfRange},
+		{id.Offset, id.Epoch, math.MinInt64, kerr.PositionOutOfRange},
+		{id.Offset, id.Epoch, size, kerr.PositionOutOfRange},
+		{id.Offset, id.Epoch, size + 1, kerr.PositionOutOfRange},
+		{id.Offset, id.Epoch, math.MaxInt32, kerr.PositionOutOfRange},
+		{id.Offset, id.Epoch, math.MaxInt32 + 1, kerr.PositionOutOfRange}, // which ends a leader of Kafka's
+		{id.Offset, id.Epoch, 1<<32 + 7, kerr.PositionOutOfRange},         // 7, if cut to 32 bits
+		{id.Offset, id.Epoch, math.MaxInt64, kerr.PositionOutOfRange},
+		{id.Offset + 1, id.Epoch, 0, kerr.SnapshotNotFound},
+		{id.Offset, id.Epoch + 1, 0, kerr.SnapshotNotFound},
+		{id.Offset + 1, id.Epoch, -1, kerr.PositionOutOfRange}, // both: either would do
+		{0, 0, 0, kerr.SnapshotNotFound},                       // lies there, but is nobody else's
+		{-1, id.Epoch, 0, kerr.SnapshotNotFound},
+		{id.Offset, -1, 0, kerr.SnapshotNotFound},
+		{math.MaxInt64, math.MaxInt32, 0, kerr.SnapshotNotFound},
+	} {
+		p := w.pieceOfSnapshot(snapshotFetchOf(c, raft.OffsetAndEpoch{Offset: tt.offset, Epoch: tt.epoch}, tt.position, 1000))
+		if code(p.ErrorCode) != tt.want || len(p.Bytes) > 0 {
+			t.Errorf("snapshot %d-%d at position %d: %v and %d bytes, want %v", tt.offset, tt.epoch, tt.position, code(p.ErrorCode), len(p.Bytes), tt.want)
+		}
+	}
+	if last := w.snapshot(snapshotFetchOf(c, id, size-1, 1000)); !bytes.Equal(last, content[size-1:]) {
+		t.Errorf("at the last position: %x, want %x", last, content[size-1:])
+	}
+	if now := c.status(leader); now.Role != "Leader" || now.Epoch != before.Epoch || now.LogEndOffset != before.LogEndOffset {
+		t.Errorf("the leader was %+v, is %+v", before, now)
 	}
 }
 
