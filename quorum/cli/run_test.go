@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -173,6 +174,78 @@ func TestRunRefusesDirectoriesThatAreNotItsOwn(t *testing.T) {
 		})
 		c.fails("NOT_WRITABLE", c.data)
 	})
+}
+
+// ST-19: two nodes have each other's directory. Both refuse it and change nothing; with their own again they go on.
+func TestST19SwappedDirectories(t *testing.T) {
+	nodes := []*container{newContainer(t, nil), newContainer(t, nil)}
+	if err := os.RemoveAll(nodes[1].data); err != nil {
+		t.Fatal(err)
+	}
+	set, err := raft.NewVoterSet(raft.Voter{
+		Key:       raft.ReplicaKey{ID: 1, DirectoryID: raft.UUID{0: 0x11}},
+		Endpoints: []raft.Endpoint{{Name: "CONTROLLER", Host: "127.0.0.1", Port: 1}},
+		KRaft:     raft.VersionRange{Max: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := storage.Format(nodes[1].fs, nodes[1].data, storage.FormatOptions{ClusterID: "one-cluster", NodeID: 1, InitialVoters: set, KRaftVersion: 1}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(nodes[1].config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(nodes[1].config, []byte(strings.ReplaceAll(string(text), "node.id=0", "node.id=1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write := func(client *kgo.Client) {
+		if _, err := nodes[0].append(client, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, n := range nodes {
+		n.runFor(write)
+	}
+	before := []map[string]string{contents(t, nodes[0].data), contents(t, nodes[1].data)}
+	swap := func() {
+		t.Helper()
+		aside := nodes[0].data + ".aside"
+		for _, move := range [][2]string{{nodes[0].data, aside}, {nodes[1].data, nodes[0].data}, {aside, nodes[1].data}} {
+			if err := os.Rename(move[0], move[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	swap()
+	nodes[0].fails("NODE_ID_MISMATCH", "node 1", "node.id=0")
+	nodes[1].fails("NODE_ID_MISMATCH", "node 0", "node.id=1")
+	swap()
+	for i, n := range nodes {
+		if after := contents(t, n.data); !maps.Equal(after, before[i]) {
+			t.Errorf("the directory of node %d has changed", i)
+		}
+		n.runFor(write)
+	}
+}
+
+// contents are the files below a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func TestRunNamesThePortInUse(t *testing.T) {
