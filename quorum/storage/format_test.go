@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,8 +140,10 @@ func TestUnformattedDirectoryNamesTheCommand(t *testing.T) {
 	if !storage.IsToken(err, storage.NotFormatted) || !strings.Contains(err.Error(), "quorum format") {
 		t.Errorf("missing directory: %v", err)
 	}
-	// ST-20: a fresh ext4 volume is not empty.
+	// ST-20: a fresh ext4 volume is not empty, nor are others.
 	_ = fsys.MkdirAll(dataDir + "/lost+found")
+	_ = fsys.MkdirAll(dataDir + "/.snapshot")
+	writeFile(t, fsys, dataDir+"/aquota.user", "quotas")
 	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.NotFormatted) {
 		t.Errorf("empty volume: %v", err)
 	}
@@ -147,6 +151,9 @@ func TestUnformattedDirectoryNamesTheCommand(t *testing.T) {
 		t.Errorf("format beside lost+found: %v", err)
 	}
 	mustClose(t, open(t, fsys, opts))
+	if got := readFile(t, fsys, dataDir+"/aquota.user"); got != "quotas" {
+		t.Errorf("aquota.user is now %q", got)
+	}
 }
 
 // TestST18ST19ForeignVolumes: another cluster's or node's directory is refused with both ids, and nothing is written.
@@ -200,8 +207,10 @@ func TestTopicNameMismatch(t *testing.T) {
 
 func TestST20ReadOnlyVolumeIsNotWritable(t *testing.T) {
 	fsys := vfs.WithFaults(formatted(t), vfs.ReadOnly)
-	if _, err := storage.Open(fsys, dataDir, opts); !storage.IsToken(err, storage.NotWritable) || !strings.Contains(err.Error(), "/data/.lock") {
-		t.Errorf("open: %v", err)
+	_, err := storage.Open(fsys, dataDir, opts)
+	user := fmt.Sprintf("as user id %d", os.Getuid())
+	if !storage.IsToken(err, storage.NotWritable) || !strings.Contains(err.Error(), "/data/.lock") || !strings.Contains(err.Error(), user) {
+		t.Errorf("open: %v, want the path and %q", err, user)
 	}
 	if err := storage.Format(vfs.WithFaults(vfs.NewMem(), vfs.ReadOnly), dataDir, formatOptions()); !storage.IsToken(err, storage.NotWritable) {
 		t.Errorf("format: %v", err)
