@@ -50,6 +50,9 @@ func TestClientsSeeTheCompactedTopic(t *testing.T) {
 			})
 		}
 	})
+	if _, err := exec.LookPath("kcat"); err != nil {
+		t.Logf("e2e: kcat is not installed: nothing is compared with what librdkafka reads (%v)", err)
+	}
 	t.Logf("e2e: histories=%d from -history %d: puts=%d deletions=%d retries=%d kills=%d stops=%d snapshots=%d; read by franz-go %d times, by kcat %d times, %d records in all: as the model",
 		*histories, *historySeed, sum.puts.Load(), sum.deletions.Load(), sum.retries.Load(), sum.kills.Load(), sum.stops.Load(), sum.snapshots.Load(),
 		sum.reads.Load(), sum.kcats.Load(), sum.records.Load())
