@@ -84,7 +84,7 @@ var keys = []Key{
 	kafka(millis("metadata.log.max.snapshot.interval.ms", "3600000", 0, maxMs, func(c *Config, v time.Duration) { c.SnapshotInterval = v },
 		"A snapshot is made once the last one is this old and anything has been appended since; 0: never for that.")),
 	kafka(integer("metadata.max.retention.bytes", "104857600", -1, math.MaxInt64, func(c *Config, v int64) { c.RetentionBytes = max(v, 0) },
-		"While the log and its snapshots are larger, old snapshots and the log before the oldest are removed. The newest snapshot, and the segment of the log that is being written, always stay. 0 or less: no limit.")),
+		"While the log and its snapshots are larger, old snapshots and the log before the oldest are removed. The newest snapshot, and the segment of the log that is being written, always stay. So does one that is being downloaded, above log.reserve.bytes, while no more log must be kept for it than it has bytes itself and four more snapshots take. 0 or less: no limit.")),
 	kafka(millis("metadata.max.retention.ms", "604800000", -1, math.MaxInt64/int64(time.Millisecond), func(c *Config, v time.Duration) { c.Retention = max(v, 0) },
 		"Snapshots older than this are removed likewise. 0 or less: no limit.")),
 	integer("log.reserve.bytes", "67108864", 0, math.MaxInt64, func(c *Config, v int64) { c.ReserveBytes = v },

@@ -113,7 +113,7 @@ func (r *Replica) checkSpace() {
 	if before == r.lookAtSpace() {
 		return
 	}
-	r.untold = true
+	r.untold, r.snapshots.clean = true, r.now // a reader need not keep what it kept above the reserve
 	if before.Full {
 		if err := r.dir.ProvideSpare(); err != nil {
 			r.fail(fatalOf("make room for the next vote", err))

@@ -33,6 +33,7 @@ const (
 	checkEvery    = time.Minute     // at most, of what is served
 	snapshotRetry = time.Minute     // after one could not be made, for want of room or of anything new
 	snapshotPause = 5 * time.Second // … at least, however much room there is again
+	readPatience  = 4               // as many may be made while one is downloaded
 )
 
 // snapshots is how things stand.
@@ -109,6 +110,9 @@ func (r *Replica) keepSnapshots() {
 	r.makeSnapshot()
 }
 
+// growth is how much log makes the next one due, behind one of that size.
+func (o *Snapshots) growth(size int64) int64 { return max(o.Bytes, size/2) }
+
 // snapshotDue is when the next snapshot is to be made, as things are now.
 func (r *Replica) snapshotDue() raft.Instant {
 	s, o := &r.snapshots, &r.cfg.Snapshots
@@ -116,7 +120,7 @@ func (r *Replica) snapshotDue() raft.Instant {
 		return raft.Never
 	}
 	switch due := s.at.Add(o.Interval); {
-	case o.Bytes > 0 && (s.since >= max(o.Bytes, s.newest.Size/2) || r.reserve.Below): // with a snapshot, a full disk can be cleaned
+	case o.Bytes > 0 && (s.since >= o.growth(s.newest.Size) || r.reserve.Below): // with a snapshot, a full disk can be cleaned
 		return s.notUntil
 	case o.Interval > 0:
 		return max(due, s.notUntil)
@@ -207,11 +211,19 @@ func (r *Replica) snapshotsChanged() {
 }
 
 // clean takes out what retention lets go. Below the reserve only the newest snapshot stays.
+//
+// Beyond retention one older snapshot stays while it is downloaded, if no more log must stay for that than the snapshot has
+// bytes, and what four more take. The first is what is appended during a download that is faster than the appends; the second
+// lets a small snapshot reach a member that is slower for a while. Who is slower still begins with the newest in the end, or
+// would hold the log up for ever.
 func (r *Replica) clean() {
-	o := &r.cfg.Snapshots
-	options := storage.CleanOptions{Now: r.now, HighWatermark: r.node.Settled(), MaxBytes: o.RetentionBytes, MaxAge: o.Retention}
+	s, o := &r.snapshots, &r.cfg.Snapshots
+	options := storage.CleanOptions{
+		Now: r.now, HighWatermark: r.node.Settled(), MaxBytes: o.RetentionBytes, MaxAge: o.Retention,
+		ReadBytes: s.newest.Size + readPatience*o.growth(s.newest.Size),
+	}
 	if r.reserve.Below {
-		options.MaxBytes = 1
+		options.MaxBytes, options.ReadBytes = 1, 0
 	}
 	c := r.dir.BeginClean(options)
 	if c == nil {

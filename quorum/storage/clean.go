@@ -14,6 +14,7 @@ type CleanOptions struct {
 	HighWatermark int64         // the log's start is never raised above it
 	MaxBytes      int64         // metadata.max.retention.bytes: of log and checkpoints together; 0: no limit
 	MaxAge        time.Duration // metadata.max.retention.ms: of a checkpoint since this process first saw it; 0: no limit
+	ReadBytes     int64         // of log, to a segment, that stay for a checkpoint that is being read; 0: none stays for that
 }
 
 // Cleaning is what BeginClean took out and Run removes.
@@ -26,21 +27,27 @@ type Cleaning struct {
 const keepRead = 30 * time.Second
 
 // BeginClean takes checkpoints and segments that nobody needs out of the list, oldest first; whoever reads them just now may
-// finish. What a FetchSnapshot has read since the last call stays for another 30 seconds, and the log behind it. The owner
-// calls it; it touches no disk. Nil: there is nothing to clean.
+// finish. What a FetchSnapshot has read since the last call stays for another 30 seconds, and the log behind it, as far as
+// ReadBytes go; of several the oldest, and no other. The owner calls it; it touches no disk. Nil: there is nothing to clean.
+//
+// Why the oldest: who has begun first gets to the end. If the youngest were kept, two readers that each need some time would
+// put one another out for ever: the one that has been put out begins with the newest, which is soon the younger of both.
 func (d *Dir) BeginClean(o CleanOptions) *Cleaning {
-	gone, floor := d.checkpoints.expire(o, d.Log.sizeFrom)
+	gone, floor := d.checkpoints.expire(o, d.Log)
 	if !d.Log.raiseStart(floor) && len(gone) == 0 {
 		return nil
 	}
 	return &Cleaning{d: d, checkpoints: gone}
 }
 
-// expire takes out what retention lets go, and says down to which offset the log must stay. sizeFrom tells how many bytes
-// of log that would be.
-func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) (gone []*checkpoint, floor int64) {
+// expire takes out what retention lets go, and says down to which offset the log must stay.
+func (c *checkpoints) expire(o CleanOptions, l *Log) (gone []*checkpoint, floor int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.list) == 0 {
+		return nil, 0
+	}
+	newest := c.list[len(c.list)-1]
 	bytes := int64(0)
 	for _, p := range c.list {
 		if bytes += p.Size; !p.aged {
@@ -50,13 +57,15 @@ func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) 
 			p.until, p.asked = o.Now.Add(keepRead), false
 		}
 	}
-	read := func(p *checkpoint) bool { return p.until > o.Now }
+	read := func(p *checkpoint) bool {
+		return p.until > o.Now && o.ReadBytes > 0 && l.sizeWithin(p.ID.Offset, newest.ID.Offset) <= o.ReadBytes
+	}
 	due := func(p *checkpoint) bool {
-		return o.MaxBytes > 0 && bytes+sizeFrom(floor) > o.MaxBytes || o.MaxAge > 0 && time.Duration(o.Now-p.seen) > o.MaxAge
+		return o.MaxBytes > 0 && bytes+l.sizeFrom(floor) > o.MaxBytes || o.MaxAge > 0 && time.Duration(o.Now-p.seen) > o.MaxAge
 	}
 	// What lies before a checkpoint is the log there and the checkpoints that are older.
 	kept := slices.Clone(c.list)
-	for len(kept) > 0 && kept[0].ID.Offset <= o.HighWatermark && due(kept[0]) {
+	for kept[0].ID.Offset <= o.HighWatermark && due(kept[0]) {
 		floor = kept[0].ID.Offset
 		if len(kept) == 1 || read(kept[0]) || kept[1].ID.Offset > o.HighWatermark || !due(kept[0]) {
 			break
@@ -64,9 +73,9 @@ func (c *checkpoints) expire(o CleanOptions, sizeFrom func(offset int64) int64) 
 		gone, bytes, kept = append(gone, kept[0]), bytes-kept[0].Size, kept[1:]
 	}
 	// One that is held up holds up none that is younger, or they would pile up behind a download that takes days.
-	if len(kept) > 2 && read(kept[0]) {
+	if read(kept[0]) {
 		kept = slices.DeleteFunc(kept, func(p *checkpoint) bool {
-			old := p != kept[0] && p != c.list[len(c.list)-1] && !read(p) && due(p)
+			old := p != kept[0] && p != newest && due(p)
 			if old {
 				gone, bytes = append(gone, p), bytes-p.Size
 			}

@@ -109,6 +109,18 @@ func (l *Log) sizeFrom(offset int64) int64 {
 	return n
 }
 
+// sizeWithin is the length of the segments that lie between two offsets.
+func (l *Log) sizeWithin(from, to int64) (n int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, s := range l.segments[:len(l.segments)-1] {
+		if s.base >= from && s.next <= to {
+			n += s.size
+		}
+	}
+	return n
+}
+
 func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
 
 func (l *Log) lastEpoch() raft.Epoch {

@@ -249,6 +249,14 @@ func TestST09CheckpointIsCleanedWhileRead(t *testing.T) {
 	d := filled(t, formatted(t), 30)
 	defer d.Abandon()
 	slow := compactTo(t, d, 21)
+	clean := func(now raft.Instant) {
+		t.Helper()
+		if c := d.BeginClean(storage.CleanOptions{Now: now, HighWatermark: d.Log.End(), MaxBytes: 1, ReadBytes: 1 << 20}); c != nil {
+			if err := c.Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	var content []byte
 	for position := int64(0); position < slow.Size; position += 100 {
 		piece, size, err := d.ReadCheckpoint(nil, slow.ID, position, 100)
@@ -260,20 +268,13 @@ func TestST09CheckpointIsCleanedWhileRead(t *testing.T) {
 			mustAppend(t, d, overwriting(d.Log.End(), d.Log.LastEpoch(), 3, 50))
 		}
 		compactTo(t, d, mustFlush(t, d))
-		cleanAll(t, d)
+		clean(0)
 		if infos := d.Checkpoints(); len(infos) > 2 || infos[0].ID != slow.ID || d.Log.Start() > slow.ID.Offset {
 			t.Fatalf("%d checkpoints from %v on, the log starts at %d", len(infos), infos[0].ID, d.Log.Start())
 		}
 	}
 	if want := snapshotBytes(t, d, slow); !bytes.Equal(content, want) {
 		t.Error("the pieces make another file")
-	}
-	clean := func(now raft.Instant) {
-		if c := d.BeginClean(storage.CleanOptions{Now: now, HighWatermark: d.Log.End(), MaxBytes: 1}); c != nil {
-			if err := c.Run(); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 	clean(0)
 	clean(raft.Instant(29 * time.Second))
@@ -296,6 +297,125 @@ func TestST09CheckpointIsCleanedWhileRead(t *testing.T) {
 	}
 	if infos := d.Checkpoints(); len(infos) != 1 || d.Log.Start() <= slow.ID.Offset {
 		t.Errorf("checkpoints %v, the log starts at %d", infos, d.Log.Start())
+	}
+}
+
+// slowReader downloads the newest checkpoint piece by piece, and begins anew when it is gone.
+type slowReader struct {
+	piece  int
+	id     raft.OffsetAndEpoch
+	at     int64
+	done   int // downloads
+	again  int // times it began anew
+	rounds int // that the last download has taken
+}
+
+func (r *slowReader) read(t *testing.T, d *storage.Dir) {
+	t.Helper()
+	if r.rounds++; r.at == 0 {
+		infos := d.Checkpoints()
+		r.id = infos[len(infos)-1].ID
+	}
+	data, size, err := d.ReadCheckpoint(nil, r.id, r.at, r.piece)
+	switch {
+	case errors.Is(err, storage.ErrNoCheckpoint):
+		r.again++
+		r.at = 0
+	case err != nil:
+		t.Fatal(err)
+	default:
+		if r.at += int64(len(data)); r.at == size {
+			r.done++
+			r.at, r.rounds = 0, 0
+		}
+	}
+}
+
+// aged makes a directory that has a checkpoint, and returns what appends some more and compacts it.
+func aged(t *testing.T) (d *storage.Dir, fsys *vfs.Mem, grow func()) {
+	t.Helper()
+	fsys = formatted(t)
+	d = filled(t, fsys, 30)
+	grow = func() {
+		for range 5 {
+			mustAppend(t, d, overwriting(d.Log.End(), d.Log.LastEpoch(), 3, 50))
+		}
+		compactTo(t, d, mustFlush(t, d))
+	}
+	grow()
+	return d, fsys, grow
+}
+
+// TestST09ThreeReadersShareTwoCheckpoints: each has begun with another checkpoint, and needs several in which the next ones are
+// made. No more than the newest and one older are kept, and yet each reader gets to an end, again and again.
+func TestST09ThreeReadersShareTwoCheckpoints(t *testing.T) {
+	d, _, grow := aged(t)
+	defer d.Abandon()
+	readers := []*slowReader{{piece: 250}, {piece: 250}, {piece: 250}}
+	began, most := 0, 0
+	for round := range 120 {
+		if began < len(readers) {
+			began++
+		}
+		for _, r := range readers[:began] {
+			r.read(t, d)
+		}
+		grow()
+		if c := d.BeginClean(storage.CleanOptions{Now: raft.Instant(round) * raft.Instant(10*time.Second), HighWatermark: d.Log.End(), MaxBytes: 1, ReadBytes: 1 << 20}); c != nil {
+			if err := c.Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		infos := d.Checkpoints()
+		if most = max(most, len(infos)); most > 2 {
+			t.Fatalf("round %d: %d checkpoints are kept", round, most)
+		}
+		if d.Log.Start() > infos[0].ID.Offset {
+			t.Fatalf("round %d: the log starts at %d, the oldest checkpoint ends at %d", round, d.Log.Start(), infos[0].ID.Offset)
+		}
+	}
+	for i, r := range readers {
+		t.Logf("reader %d: %d downloads, began anew %d times", i, r.done, r.again)
+		if r.done < 3 {
+			t.Errorf("reader %d got to an end %d times in 120 rounds", i, r.done)
+		}
+	}
+	if most != 2 || readers[1].again+readers[2].again == 0 {
+		t.Error("the readers never stood in one another's way: the test shows nothing")
+	}
+}
+
+// TestST16ReaderWithoutEnd reads a byte now and then, for ever, while checkpoints are made and cleaned. The directory holds two
+// checkpoints, the log that may be kept for a reader, and what must stay; without room for that (ReadBytes 0, as below the
+// reserve) just what must stay.
+func TestST16ReaderWithoutEnd(t *testing.T) {
+	for _, readBytes := range []int64{0, 3000, 12_000} {
+		d, fsys, grow := aged(t)
+		reader := &slowReader{piece: 1}
+		largest, kept := int64(0), 0
+		for round := range 200 {
+			reader.read(t, d)
+			grow()
+			o := storage.CleanOptions{Now: raft.Instant(round) * raft.Instant(time.Second), HighWatermark: d.Log.End(), MaxBytes: 1, ReadBytes: readBytes}
+			if c := d.BeginClean(o); c != nil {
+				if err := c.Run(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			largest = max(largest, used(t, fsys))
+			kept = max(kept, len(d.Checkpoints()))
+		}
+		const segment, small = 1000, 3000 // small: the other files
+		infos := d.Checkpoints()
+		limit := 2*infos[len(infos)-1].Size + readBytes + 3*segment + small
+		t.Logf("with %d bytes for readers: %d bytes at most, began anew %d times", readBytes, largest, reader.again)
+		if largest > limit || reader.again < 3 {
+			t.Errorf("with %d bytes for readers the directory grew to %d bytes, limit %d; the reader began anew %d times", readBytes, largest, limit, reader.again)
+		}
+		if want := min(2, 1+int(readBytes)); kept != want {
+			t.Errorf("with %d bytes for readers %d checkpoints were kept, want %d", readBytes, kept, want)
+		}
+		d.Abandon()
 	}
 }
 
