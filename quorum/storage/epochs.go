@@ -22,11 +22,16 @@ func (l *Log) AssignEpoch(p raft.OffsetAndEpoch) error {
 	if l.failed != nil {
 		return l.failed
 	}
+	l.assignEpoch(p)
+	return nil
+}
+
+// assignEpoch is AssignEpoch for who holds mu.
+func (l *Log) assignEpoch(p raft.OffsetAndEpoch) {
 	if n := len(l.epochs); n > 0 && l.epochs[n-1].Epoch == p.Epoch && l.epochs[n-1].Offset <= p.Offset {
-		return nil
+		return
 	}
 	l.epochs, l.epochsStale = assign(slices.Clone(l.epochs), p), true
-	return nil
 }
 
 // assign adds an entry at the end, after removing from there all that are not before it.

@@ -250,3 +250,20 @@ func TestCheckpointsLeaveRoomForAVote(t *testing.T) {
 		t.Errorf("vote: %v", err)
 	}
 }
+
+// TestST01GroupOfTwoEpochsIsTriedAgain: what found no room leaves no trace, also not of the epochs that it would have begun.
+func TestST01GroupOfTwoEpochsIsTriedAgain(t *testing.T) {
+	fsys := formatted(t)
+	d := open(t, fsys, opts)
+	defer d.Abandon()
+	mustAppend(t, d, batchOf(0, 1, 1, 50))
+	group := [][]byte{batchOf(1, 2, 1, 50), batchOf(2, 3, 1, 50)}
+	fsys.SetCapacity(used(t, fsys) + 10)
+	if err := d.Log.Append(0, group...); !errors.Is(err, storage.ErrDiskFull) || d.Log.End() != 1 || d.Log.LastEpoch() != 1 {
+		t.Fatalf("on a full disk: %v, log end %d, last epoch %d", err, d.Log.End(), d.Log.LastEpoch())
+	}
+	fsys.SetCapacity(0)
+	if err := d.Log.Append(0, group...); err != nil || d.Log.End() != 3 || d.Log.LastEpoch() != 3 {
+		t.Fatalf("with room again: %v, log end %d, last epoch %d", err, d.Log.End(), d.Log.LastEpoch())
+	}
+}

@@ -199,14 +199,6 @@ func (l *Log) appendGroup(now raft.Instant, size int, batches [][]byte) error {
 	if err != nil {
 		panic(fmt.Sprintf("append at offset %d epoch %d: %v", end, epoch, err))
 	}
-	for _, h := range headers {
-		if h.Epoch > epoch {
-			epoch = h.Epoch
-			if err := l.AssignEpoch(raft.OffsetAndEpoch{Offset: h.BaseOffset, Epoch: epoch}); err != nil {
-				return err
-			}
-		}
-	}
 	if err := l.rollIfDue(now, int64(size)); err != nil {
 		return err
 	}
@@ -220,6 +212,10 @@ func (l *Log) appendGroup(now raft.Instant, size int, batches [][]byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range headers {
+		if h.Epoch > epoch { // not before it is written: a group that found no room may be tried again
+			epoch = h.Epoch
+			l.assignEpoch(raft.OffsetAndEpoch{Offset: h.BaseOffset, Epoch: epoch})
+		}
 		s.grow(h)
 	}
 	l.unsynced += int64(len(data))
