@@ -41,6 +41,7 @@ type disk struct {
 	failSync syncOf // the next fsync of that fails
 	failed   syncOf // one has failed: the process must end
 	full     bool   // there is little room, or none
+	untold   bool   // … and nobody is told
 
 	syncs int // fsyncs that went well
 	// poison holds, for each file whose fsync failed, the position from which on the kernel believes the pages to be
@@ -91,6 +92,15 @@ func (d *disk) fill(room int64) {
 func (d *disk) drain() {
 	d.mem.SetCapacity(0)
 	d.full = false
+}
+
+// FreeSpace may not know of a quota.
+func (d *disk) FreeSpace(name string) (int64, error) {
+	free, err := d.FS.FreeSpace(name)
+	if d.full && d.untold {
+		free += 1 << 40
+	}
+	return free, err
 }
 
 // diskReserve is how much room a member wants to keep free.

@@ -47,7 +47,8 @@ const (
 	votedWithoutRoom               // … and votes
 	voteNotSynced                  // an fsync of quorum-state failed
 	upgradeUndone                  // a truncation took kraft.version back
-	markCount          = int(upgradeUndone) + 1
+	ballastReleased                // a write found room in the ballast
+	markCount          = int(ballastReleased) + 1
 )
 
 func (k mark) String() string {
@@ -60,7 +61,7 @@ func (k mark) String() string {
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
 		"voted in again", "fetched beside a flush", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
-		"kraft.version taken back",
+		"kraft.version taken back", "room found in the ballast",
 	}[k]
 }
 

@@ -183,7 +183,8 @@ func (m *member) start() {
 	m.requests = map[raft.RequestID]*exchange{}
 	m.seen = newSeen()
 	m.connect()
-	options := storage.Options{ClusterID: clusterID, NodeID: m.id, SegmentBytes: m.w.plan.segmentBytes, Reserve: diskReserve}
+	options := storage.Options{ClusterID: clusterID, NodeID: m.id, SegmentBytes: m.w.plan.segmentBytes, Reserve: diskReserve, Ballast: m.w.plan.ballast}
+	m.disk.untold = m.w.plan.untold
 	m.disk.failed = nothing
 	r, err := replica.Open(m.disk, dataDir, options, m.config(), m.clock.read(m.w.now))
 	if err != nil && m.disk.full && errors.Is(err, storage.ErrDiskFull) {

@@ -98,6 +98,7 @@ type seen struct {
 	handoff       raft.HandoffPhase
 	belowReserve  bool
 	full          bool
+	ballast       bool
 	voted         raft.NodeID
 	shown         int64
 	segments      int
@@ -187,7 +188,10 @@ func (o *oracle) look(m *member) {
 	if st.Full && before.full && s.voted != raft.None && s.voted != m.id && (s.voted != before.voted || s.epoch != before.epoch) {
 		o.w.saw(votedWithoutRoom)
 	}
-	s.belowReserve, s.full = st.BelowReserve, st.Full
+	s.belowReserve, s.full, s.ballast = st.BelowReserve, st.Full, m.replica.Dir().HasBallast()
+	if before.ballast && !s.ballast {
+		o.w.saw(ballastReleased)
+	}
 	if s.epoch < before.epoch {
 		o.w.violate("MonotonicEpoch", "node %d fell from epoch %d to %d", m.id, before.epoch, s.epoch)
 	}

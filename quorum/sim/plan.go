@@ -44,6 +44,9 @@ type plan struct {
 	snapshots snapshotPlan
 	votesFail bool // an fsync that fails may be one of quorum-state
 
+	ballast int64 // bytes that a directory keeps for when a disk is full
+	untold  bool  // a full disk says that it has plenty of room
+
 	aside    bool                      // who is cut off at the end is cut off from the other voters only
 	autoJoin bool                      // who is no voter but might be asks to be made one
 	down     time.Duration             // mean time until a dead process is started again
@@ -52,7 +55,7 @@ type plan struct {
 
 // generation counts the ways in which plans have been drawn. What is new is drawn last, faults are added last, and both
 // stay out of older generations: else the seeds in testdata would not mean any more what they meant when they failed.
-const generation = 8
+const generation = 9
 
 // draw makes the plan of a seed.
 func draw(seed uint64) plan { return drawAs(seed, generation) }
@@ -151,6 +154,10 @@ func drawAs(seed uint64, generation int) plan {
 	if generation >= 8 && !quiet && d.chance(0.25) {
 		p.every[slowDisks] = d.between(2*time.Second, 8*time.Second)
 	}
+	if generation >= 9 {
+		p.ballast = oneOf[int64](d, 0, 64<<10)
+		p.untold = d.chance(0.3)
+	}
 	return p
 }
 
@@ -164,6 +171,7 @@ func (p plan) String() string {
 	fmt.Fprintf(&b, "  network: delay %v+%v, loss %v, duplicates %v, as bytes %v; clocks drift %d ppm; fsync %v, on a slow disk %v more (in the telling: %v), told up to %v late\n",
 		p.delayMin, p.delayMean, p.loss, p.duplicate, p.wire, p.driftPPM, p.flushMean, p.stall, p.stallTold, p.flushLate)
 	fmt.Fprintf(&b, "  %v\n", p.snapshots)
+	fmt.Fprintf(&b, "  ballast %d bytes; full disks are untold %v\n", p.ballast, p.untold)
 	fmt.Fprintf(&b, "  at the end who is cut off sees observers %v\n", p.aside)
 	fmt.Fprintf(&b, "  dead processes are down for %v; faults, mean time between:", p.down)
 	for k, every := range p.every {
