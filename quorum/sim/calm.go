@@ -96,7 +96,11 @@ func (w *world) calm() {
 		limit += slowPatience
 	}
 	if !w.untilIs(start+limit, func() bool { return w.probed(probe) }) {
-		if w.failure == nil {
+		switch {
+		case w.failure != nil:
+		case w.leaderless():
+			w.saw(nobodyElectable)
+		default:
 			w.violate("CommitsAfterHealing", "no append committed within %v: %s", limit, w.situation())
 		}
 		return

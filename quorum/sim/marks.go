@@ -48,7 +48,8 @@ const (
 	voteNotSynced                  // an fsync of quorum-state failed
 	upgradeUndone                  // a truncation took kraft.version back
 	ballastReleased                // a write found room in the ballast
-	markCount          = int(ballastReleased) + 1
+	nobodyElectable                // a disk was lost in the midst of a change of voters, and the logs that are left elect nobody
+	markCount          = int(nobodyElectable) + 1
 )
 
 func (k mark) String() string {
@@ -61,7 +62,7 @@ func (k mark) String() string {
 		"voter change granted", "voter change refused", "leader removed", "led without a vote", "kraft.version raised", "voter set taken back",
 		"snapshot made", "log cleaned", "snapshot offered", "download dropped", "snapshot installed", "compacted topic read",
 		"voted in again", "fetched beside a flush", "no room to open an epoch", "voted without room to lead", "fsync of quorum-state failed",
-		"kraft.version taken back", "room found in the ballast",
+		"kraft.version taken back", "room found in the ballast", "logs that elect nobody",
 	}[k]
 }
 

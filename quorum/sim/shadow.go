@@ -210,6 +210,14 @@ func (l *shadow) durableEnd() int64 {
 	return l.batches[l.durable-1].last + 1
 }
 
+// position is how far the log goes, as votes compare it.
+func (l *shadow) position() raft.OffsetAndEpoch {
+	if len(l.batches) == 0 {
+		return raft.OffsetAndEpoch{Offset: l.end}
+	}
+	return raft.OffsetAndEpoch{Offset: l.end, Epoch: l.batches[len(l.batches)-1].epoch}
+}
+
 // holds reports whether the log holds that batch and the same before it, and whether durably so.
 func (l *shadow) holds(b *batch) (held, durably bool) {
 	own := find(l.batches, b.base)

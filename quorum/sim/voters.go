@@ -139,6 +139,32 @@ func (w *world) majority(chosen func(*member) bool) bool {
 	return true
 }
 
+// leaderless reports whether the logs that are left let nobody be elected, however long anybody tries. It takes a disk that
+// was lost in the midst of a change of voters: what only its voter had appended stands with members that are no voters by
+// their own logs, and who stands for election needs the vote of one of those, since its newer set has them, and has less
+// than they. A majority of each set is there, and still no rule of Raft makes a leader of it: that is for people to repair.
+func (w *world) leaderless() bool {
+	if len(w.graves) == 0 {
+		return false
+	}
+	for _, m := range w.members {
+		if !w.healed[m.host] {
+			continue
+		}
+		set, votes := w.votersOf(m), 0
+		for _, v := range set {
+			if h := w.holder(v); h != nil && w.healed[h.host] && h.disk.log.position().Compare(m.disk.log.position()) <= 0 {
+				votes++
+			}
+		}
+		stands := has(set, m.key) || m.seen.role != raft.Unattached && m.seen.role != raft.Follower
+		if stands && votes >= set.Majority() {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *world) canElect(healed []bool) bool {
 	return w.majority(func(m *member) bool { return healed[m.host] })
 }
