@@ -40,8 +40,8 @@ func (w *world) calm() {
 	w.net.heal(func(host int) bool { return host >= len(w.members) || healed[host] })
 	for i, m := range w.members {
 		m.pausedUntil, m.slowUntil, m.fsync = 0, 0, 0
-		m.waited()
 		m.disk.crashIn, m.disk.failSync = 0, nothing
+		m.waited()
 		m.disk.drain()
 		m.resume()
 		if healed[i] {
