@@ -364,8 +364,8 @@ func (n *Node) onFlushed(f Flushed) {
 	}
 }
 
-// longestPersist bounds what is believed of how long a Persist took: the machine may have slept meanwhile.
-const longestPersist = 30 * time.Second
+// longestPersist bounds what is believed of how long a Persist took, two fsyncs: the machine may have slept meanwhile.
+const longestPersist = 10 * time.Second
 
 // onPersisted restarts the patience with others that began before a vote, or who leads, was on disk. Nobody could be asked
 // or heard until then; and what took us a while to write down takes others as long (randomElectionTimeout,
