@@ -369,11 +369,15 @@ const longestPersist = 10 * time.Second
 
 // onPersisted restarts the patience with others that began before a vote, or who leads, was on disk. Nobody could be asked
 // or heard until then; and what took us a while to write down takes others as long (randomElectionTimeout,
-// resetCheckQuorum), or each candidate would give up before it could be answered, for ever.
+// resetCheckQuorum), or each candidate would give up before it could be answered, for ever. Once the disk is quick again
+// that is over.
 func (n *Node) onPersisted() {
+	before := n.persistTook
 	n.persistTook = min(time.Duration(n.now-n.persistBegan), longestPersist)
 	if n.persistTook < n.cfg.RetryBackoff {
-		n.persistTook = 0
+		if n.persistTook = 0; before > 0 {
+			n.endPatience()
+		}
 		return
 	}
 	for i := range n.conns {
