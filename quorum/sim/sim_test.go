@@ -94,9 +94,29 @@ func TestEverythingHappens(t *testing.T) {
 		}
 	}
 	for k, n := range total.counts.marks {
-		if n < 3 && mark(k) != flushedTooLate { // that has a test of its own
+		if n < 3 && mark(k) != flushedTooLate && mark(k) != nobodyElectable { // they have tests of their own
 			t.Errorf("%v: seen %d times, want 3 at least", mark(k), n)
 		}
+	}
+}
+
+// TestLogsThatElectNobody: a disk is lost with records that only an observer has, while a follower has a newer set in which
+// that observer votes. No demand is made of such a quorum; but one that can elect somebody is no such quorum.
+func TestLogsThatElectNobody(t *testing.T) {
+	w := newWorld(drawAs(1866071330813075957, 9), nil, newTrace(nil))
+	if v := w.run(); v != nil || w.counts.marks[nobodyElectable] != 1 {
+		t.Fatalf("%v; seen %d times, want once", v, w.counts.marks[nobodyElectable])
+	}
+	if !w.leaderless() {
+		t.Error("somebody can be elected by now")
+	}
+	for _, m := range w.members {
+		if m.id == 3 { // whose vote is wanted, and who has more than the candidate
+			m.disk.log = shadow{}
+		}
+	}
+	if w.leaderless() {
+		t.Error("nobody has more than the candidate, and nobody can be elected")
 	}
 }
 
