@@ -70,6 +70,6 @@
 //
 // # Reading order
 //
-// dir.go (open, state, close), spare.go, ballast.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go, download.go,
-// check.go, clean.go, topic.go (log and checkpoint as one).
+// dir.go (open, state, close), spare.go, ballast.go, recover.go, log.go, segment.go, read.go; checkpoint.go, compact.go,
+// download.go, check.go, clean.go, topic.go (log and checkpoint as one).
 package storage
