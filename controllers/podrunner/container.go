@@ -129,7 +129,7 @@ func (p *pod) probe(ctx context.Context, spec corev1.Container, done <-chan int)
 			return code
 		case <-tick.C:
 		}
-		now := ask(ctx) && !p.runner.faults.heldUnready(p.key)
+		now := ask(ctx) && !p.runner.faults.has(unready, p.key)
 		if now != shown && p.setReady(ctx, now) == nil {
 			shown = now
 		}

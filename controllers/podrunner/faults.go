@@ -14,10 +14,22 @@ import (
 type faults struct {
 	mu        sync.Mutex
 	badImages map[string]bool
-	unready   map[types.NamespacedName]bool
-	down      map[types.NamespacedName]bool
-	full      map[types.NamespacedName]bool
+	pods      map[podFault]bool
 }
+
+// podFault is what is wrong with every pod of a name.
+type podFault struct {
+	kind faultKind
+	pod  types.NamespacedName
+}
+
+type faultKind int
+
+const (
+	unready faultKind = iota
+	down
+	fullDisk
+)
 
 func (f *faults) badImage(image string) bool {
 	f.mu.Lock()
@@ -25,10 +37,16 @@ func (f *faults) badImage(image string) bool {
 	return f.badImages[image]
 }
 
-func (f *faults) heldUnready(pod types.NamespacedName) bool {
+func (f *faults) has(kind faultKind, pod types.NamespacedName) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.unready[pod]
+	return f.pods[podFault{kind, pod}]
+}
+
+func (f *faults) set(kind faultKind, pod types.NamespacedName, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods[podFault{kind, pod}] = on
 }
 
 // BreakImage makes an image impossible to pull, until it is mended.
@@ -40,40 +58,16 @@ func (r *Runner) BreakImage(image string, broken bool) {
 
 // HoldUnready keeps every pod of this name from being reported Ready while its
 // process runs on, until it is let go.
-func (r *Runner) HoldUnready(pod types.NamespacedName, hold bool) {
-	r.faults.mu.Lock()
-	defer r.faults.mu.Unlock()
-	r.faults.unready[pod] = hold
-}
-
-func (f *faults) heldDown(pod types.NamespacedName) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.down[pod]
-}
+func (r *Runner) HoldUnready(pod types.NamespacedName, hold bool) { r.faults.set(unready, pod, hold) }
 
 // HoldDown keeps the containers of every Pod of this name from being started,
 // in a crash loop as it were, until it is let go. With KillProcess it makes a
 // member that is down and stays down.
-func (r *Runner) HoldDown(pod types.NamespacedName, hold bool) {
-	r.faults.mu.Lock()
-	defer r.faults.mu.Unlock()
-	r.faults.down[pod] = hold
-}
-
-func (f *faults) filled(pod types.NamespacedName) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.full[pod]
-}
+func (r *Runner) HoldDown(pod types.NamespacedName, hold bool) { r.faults.set(down, pod, hold) }
 
 // FillDisk has every Pod of this name find no free byte on its volumes, until
 // they are emptied again.
-func (r *Runner) FillDisk(pod types.NamespacedName, full bool) {
-	r.faults.mu.Lock()
-	defer r.faults.mu.Unlock()
-	r.faults.full[pod] = full
-}
+func (r *Runner) FillDisk(pod types.NamespacedName, full bool) { r.faults.set(fullDisk, pod, full) }
 
 // KillProcess ends the pod's running process as SIGKILL would; the pod stays
 // and its container is restarted. It reports whether there was a process.

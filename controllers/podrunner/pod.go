@@ -79,7 +79,7 @@ func (p *pod) run(ctx context.Context) {
 	p.addr = p.runner.network.assign(p.key)
 	root, err := p.mount(ctx)
 	for restarts := int32(0); err == nil && ctx.Err() == nil; restarts++ {
-		if p.runner.faults.heldDown(p.key) {
+		if p.runner.faults.has(down, p.key) {
 			err = p.backOff(ctx, &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}, restarts)
 			continue
 		}
@@ -120,7 +120,7 @@ func (p *pod) backOff(ctx context.Context, ended *corev1.ContainerStateTerminate
 			return err
 		case <-time.After(delay):
 		}
-		if !p.runner.faults.heldDown(p.key) {
+		if !p.runner.faults.has(down, p.key) {
 			return err
 		}
 	}

@@ -77,8 +77,7 @@ func New(o Options) (*Runner, error) {
 	}
 	r := &Runner{options: o, mgr: mgr, client: mgr.GetClient(), reader: mgr.GetAPIReader(), pods: map[types.UID]*pod{}}
 	r.faults.badImages = map[string]bool{}
-	r.faults.unready, r.faults.down = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
-	r.faults.full = map[types.NamespacedName]bool{}
+	r.faults.pods = map[podFault]bool{}
 	if r.network, err = newNetwork(mgr.GetClient(), o.StableAddresses); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (p *pod) mount(ctx context.Context) (*rootFS, error) {
 	}
 	root := &rootFS{
 		terminationLog: filepath.Join(p.dir, "termination-log"),
-		full:           func() bool { return p.runner.faults.filled(p.key) },
+		full:           func() bool { return p.runner.faults.has(fullDisk, p.key) },
 	}
 	table := map[string]string{container.TerminationMessagePath: root.terminationLog}
 	var readOnly []string
