@@ -12,7 +12,7 @@ import (
 // The time that a healed quorum has, by the world's clock.
 const (
 	commitWithin   = 10 * time.Second // O6: a new append commits
-	slowPatience   = 45 * time.Second // … longer where votes took long to write down: that is remembered until the next
+	slowPatience   = 30 * time.Second // … longer where votes took long to write down: that is remembered until the next
 	convergeWithin = 10 * time.Second // all logs are equal, and all clients have their answers
 	restFor        = 10 * time.Second // O5: then nothing happens
 )
