@@ -112,7 +112,7 @@ e2e: ## Do to real processes and real pods what happens to them: kills, a bad im
 
 .PHONY: e2e-quick
 e2e-quick: ## The same to processes alone, and briefly: two minutes
-	go test -tags=e2e -count=1 -timeout=10m -v ./quorum/e2e -runs=2 -chaos=10s -idempotence=10s -histories=8 -kcats=2 -kills=4 -starve=8s
+	go test -tags=e2e -count=1 -timeout=10m -v ./quorum/e2e -runs=7 -chaos=10s -idempotence=10s -histories=8 -kcats=2 -kills=4 -starve=8s
 
 .PHONY: interop
 interop: ## Test beside real Apache Kafka and kcat; what is missing on the machine is skipped
